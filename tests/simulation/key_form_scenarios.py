@@ -39,6 +39,14 @@ class KeyFormStage(Stage):
             rows = sum(entry.row_count for entry in found.entries)
             require(not rows or bool(self.contract.key_forms), "rows come before the first form of keys")
 
+    def misroutes(self, schema: int, partition: int) -> None:
+        """A record in this partition, whose key names this schema and belongs to the other partition."""
+        k = next(k for k in range(1000) if partition_of(key_of(k, schema), 2) != partition)
+        value = json.dumps({"k": k, "a": None}).encode()
+        self.topic.append(
+            partition, lambda offset: Record(offset, EPOCH_MS, key_of(k, schema), value, None, None, k, {})
+        )
+
     def sends(self, schema: int, partition: int, k: int | None = None, op: Op | None = Op.UPSERT) -> int:
         """A record whose key names this schema, of a ``k`` with such a key in the partition; ``op`` is None if its row must
         be that of another key."""
@@ -171,6 +179,18 @@ def first_key_is_another_row_s() -> None:
     stage.is_durable(2, 0)
 
 
+def first_key_is_misrouted() -> None:
+    """The first record lies in a wrong partition, under a schema of its own.  It is a dead letter, and names no form."""
+    stage = KeyFormStage()
+    stage.alter(on_misrouted="dead-letter")
+    a = stage.member("a", 0, 1)
+    stage.misroutes(8, 0)
+    stage.sends(7, 0)
+    stage.later(a)
+    require(stage.contract.key_forms == ("id-7",), "a misrouted key names the form:", stage.contract.key_forms)
+    stage.is_durable(2, 0)
+
+
 SCENARIOS: dict[Callable[[], None], tuple[str, str]] = {
     key_gets_another_schema: (
         "a record of another key form is taken",
@@ -178,6 +198,7 @@ SCENARIOS: dict[Callable[[], None], tuple[str, str]] = {
     ),
     two_members_meet_two_schemas: ("a member takes its own first form", "two members take two forms of keys"),
     owner_dies_when_it_has_taken_a_form: ("rows come before the form of their keys", r"forms: \(\)"),
+    first_key_is_misrouted: ("a misrouted key names the first form", "a misrouted key names the form"),
     first_key_is_another_row_s: ("a stray key names the first form", "a stray key names the form"),
 }
 

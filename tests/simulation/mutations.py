@@ -1019,6 +1019,10 @@ def _a_stray_key_names_the_first_form(patch: pytest.MonkeyPatch) -> None:
     )
 
 
+def _a_misrouted_key_names_the_first_form(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Decoded, "is_placed", property(lambda self: self.is_row))
+
+
 def _what_was_unmerged_has_not_changed(patch: pytest.MonkeyPatch) -> None:
     keys_of = lancewal_reader.changes.net._keys_of
     patch.setattr(
@@ -1208,6 +1212,7 @@ MUTATIONS: dict[str, Patch] = {
     "a record of another key form is taken": _a_record_of_another_key_form_is_taken,
     "rows come before the form of their keys": _rows_come_before_the_form_of_their_keys,
     "a member takes its own first form": _a_member_takes_its_own_first_form,
+    "a misrouted key names the first form": _a_misrouted_key_names_the_first_form,
     "a stray key names the first form": _a_stray_key_names_the_first_form,
     "a schema is asked for anew": _a_schema_is_asked_for_anew,
     "rows come before their schema": _rows_come_before_their_schema,

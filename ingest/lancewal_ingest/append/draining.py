@@ -21,7 +21,6 @@ import numpy as np
 
 from lancewal_core.errors import PartitionCountChanged, Refresh, Retry
 from lancewal_core.names.ids import Position, Region
-from lancewal_core.rows.schema import OFFSET
 from lancewal_core.table.contract import Contract
 from lancewal_core.table.drain import Drain, begin, check_open, note_new, read_drain, takes_no_more
 from lancewal_ingest.append.routing import Partitions, routing_of
@@ -98,13 +97,13 @@ class DrainLimit:
     ) -> End | None:
         """Return where the partition must end among the records below ``next_``; None if it may take all of them.
 
-        ``belongs`` has the partition of each row by the contract."""
+        ``belongs`` has the partition of each record of ``decoded.is_placed`` by the contract."""
         partition = region.partition
         to = Position(self._drain.to[partition])
         lies = np.full(len(records), partition, np.int32)
         moved = np.flatnonzero((belongs != partition) & (self._new.partitions(records, decoded, lies) == partition))
         if len(moved):
-            offset = Position(decoded.rows.column(OFFSET)[int(moved[0])].as_py())
+            offset = Position(records.offsets[int(np.flatnonzero(decoded.is_placed)[moved[0]])])
             if offset <= to:
                 return End(offset, True, self._stop(region, offset, "the record there has its key by the new number"))
         if next_ > to:

@@ -232,7 +232,8 @@ class AppendJob:
         found = self._together()
         while any(one.by_terms for _, one in found):
             fields = {name: type_ for _, one in found for name, type_ in one.new_fields.items()}
-            form = next((one.new_form for _, one in found if one.new_form is not None), None)
+            stops = [one.outcome.stop for _, one in found if one.outcome.stop is not None]
+            form = next((stop.key_form for stop in stops if stop.key_form is not None), None)
             newer = self.newer(self.terms, fields, form)
             if newer is None:
                 break

@@ -7,7 +7,8 @@ Guarantees
  2. Of members that meet different forms first, one puts the version.  The others take it up, and stop their partitions before
     records of another form.
  3. Ingest adds no further form.  A person does, by ``lancewal table alter --key-form``.
- 4. A bad record names no form: its key must decode, and be its row's.
+ 4. A record names a form only if its partition stops for that form alone.  So the record's key decodes, is its row's, and
+    belongs in its partition, and no record before it stops the partition.
 
 Steps
  1. Put the next version of the contract with the form, if the version by which the records were decoded is the newest.  A

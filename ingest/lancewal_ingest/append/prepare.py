@@ -25,8 +25,8 @@ from types import MappingProxyType
 from typing import NamedTuple, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lancewal_core.errors import (
     BadRecord,
@@ -103,6 +103,8 @@ class Stop:
     error: LancewalError
     new_from: Position | None = None
     """Offset of a record that belongs here only by the topic's number of partitions.  None for other causes."""
+    key_form: KeyForm | None = None
+    """Form of the record's key, which the contract does not list.  None for other causes."""
 
 
 class PrepareOutcome(NamedTuple):
@@ -132,9 +134,6 @@ class Together(NamedTuple):
     passed_over: Mapping[str, int] = MappingProxyType({})
     """Number of records that are passed over, by kind.  One region of those that were decoded together has the counts of all
     of them, records from a stop on included."""
-    new_form: KeyForm | None = None
-    """Form of the first good key whose form the contract does not list.  One region of those that were decoded together has
-    that of all of them."""
 
 
 def lenient(contract: Contract) -> Contract:
@@ -242,11 +241,12 @@ class Preparer:
             return self._all_rows(group, decoded.rows, counts, weights)
         rows = np.concatenate([[0], np.cumsum(decoded.is_row)])
         bad = np.concatenate([[0], np.cumsum(decoded.is_rejected)])
+        placed = np.concatenate([[0], np.cumsum(decoded.is_placed)])
         ends = list(accumulate(counts))
         begins = [end - count for end, count in zip(ends, counts, strict=True)]
         outcomes = [
             self._outcome(
-                one, decoded.part(begin, end, int(rows[begin]), int(bad[begin])), belongs[rows[begin] : rows[end]]
+                one, decoded.part(begin, end, int(rows[begin]), int(bad[begin])), belongs[placed[begin] : placed[end]]
             )
             for one, begin, end in zip(group, begins, ends, strict=True)
         ]
@@ -278,18 +278,16 @@ class Preparer:
                 stop = Stop(region, end.error, end.at if end.new else None)
                 next_ = max(end.at, consumed.first)
                 rows, rejected = below(next_, rows, rejected)
-                belongs = belongs[: rows.num_rows]
-        if self.contract.on_misrouted != "stop":
-            here = belongs == region.partition
-            if not here.all():
-                letters = self._misrouted_letters(rows.column(OFFSET).filter(pa.array(~here)), belongs[~here])
-                rejected = tuple(sorted([*rejected, *letters], key=lambda letter: letter.offset))
-                rows, belongs = rows.filter(pa.array(here)), belongs[here]
-        cut, error = self._first_stop(consumed, rows, belongs, rejected)
-        if error is not None:
-            stop = Stop(region, error)
-            rows, rejected = below(cut, rows, rejected)
-            next_ = cut
+        misrouted = self._misrouted(consumed, next_, decoded, belongs)
+        if misrouted:
+            others = (one for one in rejected if one.offset not in misrouted)
+            rejected = tuple(sorted([*others, *misrouted.values()], key=lambda one: one.offset))
+            if self.contract.on_misrouted != "stop":
+                rows = rows.filter(pc.invert(pc.is_in(rows.column(OFFSET), pa.array(misrouted, pa.int64()))))
+        first = self._first_stop(consumed, rows, rejected)
+        if first is not None:
+            next_, stop = first
+            rows, rejected = below(next_, rows, rejected)
         if next_ == consumed.first:
             return PrepareOutcome(None, (), stop)
         entry = Entry(
@@ -307,55 +305,67 @@ class Preparer:
         """Return the rejected offsets of an entry that the contract ignores: they are not dead letters."""
         return [r for r in entry.rejected if self.contract.policy_of(r.kind) == "ignore"]
 
-    def _misrouted_letters(self, offsets: pa.Array, belongs: npt.NDArray[np.int32]) -> list[Rejected]:
+    def _misrouted(
+        self, consumed: Consumed, next_: Position, decoded: Decoded, belongs: Partitions
+    ) -> dict[int, Rejected]:
+        """Return the misrouted records below ``next_``, by offset; only the first of them if it stops the partition."""
+        wrong = np.flatnonzero(belongs != consumed.region.partition)
+        if not len(wrong):
+            return {}
+        offsets = np.fromiter(consumed.records.offsets, np.int64)[decoded.is_placed][wrong]
+        count = int(np.searchsorted(offsets, next_))
+        count = min(count, 1) if self.contract.on_misrouted == "stop" else count
         subject = self._routing.subject
-        return [
-            Rejected(offset, MISROUTED, f"its {subject} belongs {self._place(place)}")
-            for offset, place in zip(offsets.to_pylist(), belongs.tolist(), strict=True)
-        ]
+        return {
+            offset: Rejected(offset, MISROUTED, f"the record's {subject} belongs {self._place(place)}")
+            for offset, place in zip(offsets[:count].tolist(), belongs[wrong[:count]].tolist(), strict=True)
+        }
 
     def _place(self, belongs: int) -> str:
         return "to no partition" if belongs == NO_PARTITION else f"to partition {belongs} of {self.contract.partitions}"
 
     def _first_stop(
-        self, consumed: Consumed, rows: pa.RecordBatch, belongs: npt.NDArray[np.int32], rejected: Sequence[Rejected]
-    ) -> tuple[Position, LancewalError | None]:
-        """Return the position of the first record that stops the partition, and the error.  ``(0, None)`` if none does."""
-        region, records = consumed.region, consumed.records
+        self, consumed: Consumed, rows: pa.RecordBatch, rejected: Sequence[Rejected]
+    ) -> tuple[Position, Stop] | None:
+        """Return the position of the first record that stops the partition, and the stop.  None if no record does."""
+        region = consumed.region
         bad = next((r for r in rejected if self._policy_of(r.kind) == "stop"), None)
-        other = self._other_format(consumed, rows, belongs, rejected)
-        wrong = np.flatnonzero(belongs != region.partition)
-        if len(wrong):
-            offset = rows.column(OFFSET)[int(wrong[0])].as_py()
-            if all(one is None or offset < one.offset for one in (bad, other)):
-                at = records.offsets.index(offset)
-                cause = self._routing.cause(records, at, rows.slice(int(wrong[0]), 1), region)
-                return Position(offset), Misrouted(
-                    f"topic {region.topic} partition {region.partition} offset {offset}: the record's "
-                    f"{self._routing.subject} belongs {self._place(int(belongs[wrong[0]]))}. {cause}. To let such records "
-                    "pass, without a restart: "
-                    f"`lancewal table alter --on misrouted=dead-letter`; to go on without this record alone: "
-                    f"`lancewal offset reject {region.topic}-{region.partition}-{offset}`",
-                    **region.place, offset=offset,
-                )  # fmt: skip
-        if bad is not None:
-            return Position(bad.offset), self._stopped_by(bad, region)
-        if other is not None:
+        other = self._other_format(consumed, rows, rejected)
+        if other is not None and (bad is None or other.offset < bad.offset):
             found = f"{other.message} ({other.kind})" if other.kind == WRONG_FORMAT else _all_bad(rejected, other)
-            return Position(other.offset), WrongFormat(
+            error = WrongFormat(
                 f"topic {region.topic} partition {region.partition} offset {other.offset}: {found}. The partition has no row "
                 f"yet, and table.on_wrong_format is 'stop'. {_FOR_COLUMNS.get(other.kind, '')}To make bad records of them, "
                 "without a restart: `lancewal table alter --on wrong-format=dead-letter`; to go on without this record "
                 f"alone: `lancewal offset reject {region.topic}-{region.partition}-{other.offset}`",
                 **region.place, offset=other.offset,
             )  # fmt: skip
-        return Position(0), None
+            return Position(other.offset), Stop(region, error)
+        if bad is None:
+            return None
+        if bad.kind == MISROUTED:
+            return Position(bad.offset), Stop(region, self._stopped_by_misrouted(bad, consumed, rows))
+        form = KeyForm(bad.found) if bad.kind == KEY_FORM_CHANGED else None
+        return Position(bad.offset), Stop(region, self._stopped_by(bad, region), key_form=form)
 
     def _policy_of(self, kind: str) -> Policy:
         """Return the policy for a record that is not a row, by the kind of its rejection."""
         if kind == KEY_FORM_CHANGED and self._stops_for_keys:
             return "stop"
         return "stop" if self._stops_for_columns and kind == _UNKNOWN_COLUMN else self.contract.policy_of(kind)
+
+    def _stopped_by_misrouted(self, bad: Rejected, consumed: Consumed, rows: pa.RecordBatch) -> Misrouted:
+        """Return the error of a partition that stops before a misrouted record."""
+        region, records = consumed.region, consumed.records
+        row = rows.slice(below(Position(bad.offset), rows, ())[0].num_rows, 1)
+        cause = self._routing.cause(records, records.offsets.index(bad.offset), row, region)
+        return Misrouted(
+            f"topic {region.topic} partition {region.partition} offset {bad.offset}: {bad.message}. {cause}. To let such "
+            "records pass, without a restart: "
+            f"`lancewal table alter --on misrouted=dead-letter`; to go on without this record alone: "
+            f"`lancewal offset reject {region.topic}-{region.partition}-{bad.offset}`",
+            **region.place, offset=bad.offset,
+        )  # fmt: skip
 
     def _stopped_by(self, bad: Rejected, region: Region) -> LancewalError:
         """Return the error of a partition that stops before a bad record."""
@@ -390,17 +400,15 @@ class Preparer:
             **region.place, offset=bad.offset,
         )  # fmt: skip
 
-    def _other_format(
-        self, consumed: Consumed, rows: pa.RecordBatch, belongs: npt.NDArray[np.int32], rejected: Sequence[Rejected]
-    ) -> Rejected | None:
+    def _other_format(self, consumed: Consumed, rows: pa.RecordBatch, rejected: Sequence[Rejected]) -> Rejected | None:
         """Return the first record by which a partition without a row stops under ``on_wrong_format``; None if none does.
 
         A delete is no row here (``NoRowYet``)."""
         told = consumed.no_row_yet
         if told is None or self.contract.on_wrong_format != "stop":
             return None
-        here = (belongs == consumed.region.partition) & (rows.column(OP).to_numpy() != Op.DELETE)
-        first_row = rows.column(OFFSET)[int(np.argmax(here))].as_py() if here.any() else consumed.next
+        is_row = rows.column(OP).to_numpy() != Op.DELETE
+        first_row = rows.column(OFFSET)[int(np.argmax(is_row))].as_py() if is_row.any() else consumed.next
         for one in rejected:
             if one.offset > first_row:
                 return None
@@ -439,7 +447,6 @@ def _counted(first: Together, decoded: Decoded) -> Together:
         other_names=decoded.other_names,
         new_fields=decoded.new_fields,
         passed_over=decoded.passed_over,
-        new_form=next((KeyForm(one.found) for one in decoded.rejected if one.kind == KEY_FORM_CHANGED), None),
     )
 
 

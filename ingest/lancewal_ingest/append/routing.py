@@ -6,7 +6,8 @@
    no partition.  This finds a producer with another partitioner, but not one that gives one primary key several record
    keys.  The merge finds such primary keys (``RegionConflict``).
 3. With ``table.partitioner: none``: where it lies.
-4. Only rows are asked.  A record that is passed over may have no key, or the key of something else.
+4. Only rows are asked, and records whose keys have a form that the contract does not list: such keys are good.  A record
+   that is passed over may have no key, or the key of something else.
 """
 
 from __future__ import annotations
@@ -36,14 +37,14 @@ class Routing(Protocol):
     subject: str
 
     def partitions(self, records: Records, decoded: Decoded, lies: Partitions) -> Partitions:
-        """Return the partition in which each row of ``decoded`` belongs; -1 if in none.
+        """Return the partition in which each record of ``decoded.is_placed`` belongs; -1 if in none.
 
         ``records`` are its records, and ``lies`` has the partition of each of them."""
 
     def cause(self, records: Records, at: int, row: pa.RecordBatch, region: Region) -> str:
         """Return a sentence that says why the misrouted record at place ``at`` lies in a wrong partition.
 
-        ``records`` are all of its region, ``row`` is the one of that record."""
+        ``records`` are all of its region, ``row`` is the one of that record, which has one if rows tell their partition."""
 
 
 def routing_of(contract: Contract) -> Routing:
@@ -62,7 +63,7 @@ class _ByRegionKey:
         self._codec = codec
 
     def partitions(self, records: Records, decoded: Decoded, lies: Partitions) -> Partitions:
-        return self._contract.partitions_of(self._encoded(decoded.rows))
+        return self._contract.partitions_of(self._encoded(decoded.rows))  # no such key has a form
 
     def cause(self, records: Records, at: int, row: pa.RecordBatch, region: Region) -> str:
         return _cause(self._contract, records.keys, at, self._encoded(row)[0].as_py(), region)
@@ -79,7 +80,8 @@ class _ByRecordKey:
 
     def partitions(self, records: Records, decoded: Decoded, lies: Partitions) -> Partitions:
         belongs = self._contract.partitions_of(pa.array(records.keys, pa.binary()))
-        found: Partitions = belongs if decoded.is_row.all() else belongs[decoded.is_row]
+        placed = decoded.is_placed
+        found: Partitions = belongs if placed.all() else belongs[placed]
         return found
 
     def cause(self, records: Records, at: int, row: pa.RecordBatch, region: Region) -> str:
@@ -90,7 +92,7 @@ class _WhereItLies:
     subject = "key"
 
     def partitions(self, records: Records, decoded: Decoded, lies: Partitions) -> Partitions:
-        found: Partitions = lies[decoded.is_row]
+        found: Partitions = lies[decoded.is_placed]
         return found
 
     def cause(self, records: Records, at: int, row: pa.RecordBatch, region: Region) -> str:

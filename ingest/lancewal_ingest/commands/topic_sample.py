@@ -170,9 +170,9 @@ def _judged(
     )
     schemas = AskedSchemas.of(settings.registry)
     (judged,) = Preparer(contract, schemas=schemas).prepare_all([part])
-    while judged.new_form is not None:
-        forms.add(judged.new_form)
-        contract = contract.model_copy(update={"key_forms": (*contract.key_forms, judged.new_form)})
+    while (stop := judged.outcome.stop) is not None and stop.key_form is not None:
+        forms.add(stop.key_form)
+        contract = contract.model_copy(update={"key_forms": (*contract.key_forms, stop.key_form)})
         (judged,) = Preparer(contract, schemas=schemas).prepare_all([part])
     entry, letters, _ = judged.outcome
     if entry is None:

@@ -104,6 +104,16 @@ class Decoded:
     passed_over: Mapping[str, int] = field(default_factory=dict)
     """Number of records that are passed over, by kind (``PASSED_OVER``)."""
 
+    @property
+    def is_placed(self) -> npt.NDArray[np.bool_]:
+        """True for each record whose key is good and says where it belongs: a row, or ``key_form_changed``."""
+        other_form = [one.kind == KEY_FORM_CHANGED for one in self.rejected]
+        if not any(other_form):
+            return self.is_row
+        placed = self.is_row.copy()
+        placed[self.is_rejected] = other_form
+        return placed
+
     def part(self, begin: int, end: int, first_row: int, first_rejected: int) -> Decoded:
         """Return the result for the records ``begin`` to before ``end``, with a copy of their rows and without counts.
 

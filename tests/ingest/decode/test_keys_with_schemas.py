@@ -281,9 +281,10 @@ def test_the_first_good_key_names_the_form() -> None:
     records = Records(list(range(5)), [0] * 5, list(keys), [json.dumps(ROW).encode()] * 5, [None] * 5)
     consumed = Consumed(Region("t", TopicId("i"), 0), Position(0), Position(5), records)
     (found,) = Preparer(taking(), schemas=KNOWN).prepare_all([consumed])
-    assert (found.new_form, found.by_terms) == ("id-2", True)
+    assert found.outcome.stop is not None
+    assert (found.outcome.stop.key_form, found.by_terms) == ("id-2", True)
     (found,) = Preparer(taking("id-1", "id-2"), schemas=KNOWN).prepare_all([consumed])
-    assert found.new_form is None
+    assert found.outcome.stop is None
 
 
 def test_a_key_column_that_was_renamed() -> None:

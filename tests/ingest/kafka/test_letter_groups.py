@@ -60,7 +60,7 @@ def test_letters_are_counted_by_kind_and_column() -> None:
         "column 'address': expected no members but ['street']. Found: 'town'": ("unknown_column", "address.town"),
         f"expected no members but the columns []. Found: '{'x' * 99}...": ("unknown_column", "x" * 99),
         "expected JSON; NaN and Infinity are not JSON numbers": ("not_json", ""),
-        "its key belongs to partition 3 of 4": ("misrouted", ""),
+        "the record's key belongs to partition 3 of 4": ("misrouted", ""),
     }
     given = [(rng.choice([*messages]), rng.randrange(10**12), offset) for offset in range(500)]
     found = grouped(

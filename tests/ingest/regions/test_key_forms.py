@@ -136,6 +136,20 @@ def test_a_form_that_another_process_has_taken_counts() -> None:
     assert (place.newest().version, stored(place)) == (3, {SEVEN: "json-schema", EIGHT: "json-schema"})
 
 
+def test_a_misrouted_record_names_no_first_form() -> None:
+    place = KeyedPlace(FakeRegistry(id_7=JSON, id_8=JSON))
+    worker = place.worker_here()
+    place.alter(worker, on_misrouted="ignore")
+    (stray,) = place.keyed(0, [8], partition=1).records.values()
+    place.source.coming = [Polled({}, {}), Polled({place.region(0): stray}, {place.region(0): Position(1)})]
+    place.turns(worker, 6)
+    assert (place.newest().key_forms, durable(worker)) == ((), {0: 1, 1: 0})
+    place.source.coming = [place.keyed(1, [7]), place.keyed(0, [7], partition=1)]
+    place.turns(worker, 6)
+    assert (durable(worker), kinds(worker)) == ({0: 2, 1: 1}, {})
+    assert place.newest().key_forms == ("id-7",)
+
+
 def test_an_id_of_keys_that_gets_another_schema_stops() -> None:
     place = KeyedPlace(FakeRegistry(id_7=JSON))
     worker = place.worker_here()
