@@ -72,6 +72,9 @@ MISROUTED = "misrouted"
 """Kind of a record that lies in another partition than the one where it belongs; all other kinds are bad records."""
 OTHER_RECORD = "other_record"
 """Kind of a record of another type than the contract's ``value_record``."""
+KEY_FORM_CHANGED = "key_form_changed"
+"""Kind of a good record whose key has a form that the contract does not list.  It stops its partition.  If a person passes it,
+it has a dead letter under any policy."""
 UNREADABLE = "unreadable"
 """Kind of a record that nobody could read, and that a person has skipped.  It has a dead letter under any policy."""
 GROUP_TERMS = frozenset({"group_id", "former_group_id"})
@@ -419,6 +422,8 @@ class Contract(BaseModel):
 
     def policy_of(self, kind: str) -> Policy:
         """Return the policy for a record that is not a row, by the kind of its rejection."""
+        if kind == KEY_FORM_CHANGED:
+            return "dead-letter"
         if kind == TRUNCATE:
             return self.on_truncate
         if kind == UNAVAILABLE_KIND:

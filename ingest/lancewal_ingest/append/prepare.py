@@ -43,7 +43,14 @@ from lancewal_core.rows.murmur2 import NO_PARTITION
 from lancewal_core.rows.row_range import RowRange
 from lancewal_core.rows.schema import OFFSET, OP, Op
 from lancewal_core.settings.sections import Policy
-from lancewal_core.table.contract import MISROUTED, OTHER_RECORD, TRUNCATE, UNAVAILABLE_KIND, Contract
+from lancewal_core.table.contract import (
+    KEY_FORM_CHANGED,
+    MISROUTED,
+    OTHER_RECORD,
+    TRUNCATE,
+    UNAVAILABLE_KIND,
+    Contract,
+)
 from lancewal_core.table.drain import Drain
 from lancewal_core.wal.entry import FIRST_RECORDS, Entry, NoRowYet, RejectedOffset
 from lancewal_ingest.append.draining import DrainLimit
@@ -52,7 +59,7 @@ from lancewal_ingest.append.shared_rows import SharedPart
 from lancewal_ingest.decode.decoder import Decoder
 from lancewal_ingest.decode.metadata import MetadataColumns
 from lancewal_ingest.decode.naming import OtherName, naming_of
-from lancewal_ingest.decode.outcomes import KEY_FORM_CHANGED, OF_COLUMNS, WRONG_FORMAT, Decoded, Rejected
+from lancewal_ingest.decode.outcomes import OF_COLUMNS, WRONG_FORMAT, Decoded, Rejected
 from lancewal_ingest.decode.value_decoder import NO_SCHEMAS, NamedBy, Schemas, Weights
 from lancewal_ingest.decode.weight import pieces
 from lancewal_ingest.envelopes.envelope import envelope_of

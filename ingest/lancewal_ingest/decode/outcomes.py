@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lancewal_core.rows.own_rows import own_rows
-from lancewal_core.table.contract import OTHER_RECORD, TRUNCATE, UNAVAILABLE_KIND
+from lancewal_core.table.contract import KEY_FORM_CHANGED, OTHER_RECORD, TRUNCATE, UNAVAILABLE_KIND
 from lancewal_ingest.decode.naming import OtherName
 
 ENVELOPE = "envelope"
@@ -23,7 +23,6 @@ TOO_LARGE = "too_large"
 WRONG_FORMAT = "wrong_format"
 KEY_FORM = "key_form"
 KEY_DIFFERS = "key_differs"
-KEY_FORM_CHANGED = "key_form_changed"
 
 KINDS: dict[str, str] = {
     TOO_LARGE: "key, value and headers together are longer than record_bytes_max, or the row takes more than 512 MiB",

@@ -34,7 +34,8 @@ from lancewal_core.record_keys.key_format import KeyCodec
 from lancewal_core.record_keys.key_text import KeyText, key_text
 from lancewal_core.rows.column_types import storage
 from lancewal_core.rows.schema import Op, RowSchema
-from lancewal_ingest.decode.outcomes import KEY_DIFFERS, KEY_FORM, KEY_FORM_CHANGED, Refusal
+from lancewal_core.table.contract import KEY_FORM_CHANGED
+from lancewal_ingest.decode.outcomes import KEY_DIFFERS, KEY_FORM, Refusal
 from lancewal_ingest.decode.value_decoder import (
     Growth,
     HeaderValues,

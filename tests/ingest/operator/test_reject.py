@@ -263,9 +263,11 @@ def test_a_record_whose_schema_is_not_stored_is_not_rejected() -> None:
         reject(context, OwnerId("person"), place.region(), Position(3), Position(3), kafka)
 
 
-def test_a_record_of_another_key_form_is_rejected_and_one_before_the_first_form_is_not() -> None:
+@pytest.mark.parametrize("on_bad_record", ["dead-letter", "ignore", "stop"])
+def test_a_record_of_another_key_form_is_rejected_and_one_before_the_first_form_is_not(on_bad_record: str) -> None:
     place = KeyedPlace(FakeRegistry(id_7=JSON, id_8=JSON))
     worker = place.worker_here()
+    place.alter(worker, on_bad_record=on_bad_record)
     place.source.coming = [place.keyed(0, [7]), place.keyed(1, [8, 7])]
     for _ in range(6):
         worker.step()
@@ -281,6 +283,7 @@ def test_a_record_of_another_key_form_is_rejected_and_one_before_the_first_form_
     passed = reject(context, OwnerId("person"), place.region(), Position(1), Position(2), kafka)
     assert (passed.rows, passed.rejected, passed.goes_on) == (1, {"key_form_changed": 1}, 3)
     assert sent == [(1, "key_form_changed")]
+    assert context.contract.has_letter("key_form_changed")
 
     no_form = replace(context, contract=context.contract.model_copy(update={"key_forms": ()}))
     with pytest.raises(KeyFormChanged, match="the table has no key yet"):
