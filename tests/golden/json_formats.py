@@ -124,7 +124,7 @@ CONTRACT_OF_EVENTS = CONTRACT_OF_A_GROUP.model_copy(
         "snapshot_rows": "skip",
         "on_truncate": "ignore",
         "unavailable_value": "hex:00",
-        "on_unavailable_value": "null",
+        "on_unavailable_value": "ignore",
         "columns": (*CONTRACT.columns[:-1], CONTRACT.columns[-1].model_copy(update={"toast": "never"})),
     }
 )

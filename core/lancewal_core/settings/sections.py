@@ -342,10 +342,10 @@ class TableSettings(Section):
     on_truncate: Literal["stop", "ignore"] = "stop"
     """Policy for a record that says that the source table was truncated: ``stop`` its partition, or ``ignore`` it, so that all
     rows stay.  Stop, because it lies in one partition and says nothing about the rows of the others."""
-    on_unavailable_value: Literal["stop", "dead-letter", "null"] = "stop"
+    on_unavailable_value: Policy = "stop"
     """Policy for an event without a large value that did not change, where the table cannot keep the former one.  ``stop``
-    the partition, make the record a ``dead-letter``, or let the cell be ``null``.  Stop, because a null would take a value
-    away that the source still has."""
+    the partition, make the record a ``dead-letter``, or ``ignore`` that, so that the cell is null.  Stop, because a null
+    would take a value away that the source still has."""
     snapshot_rows: Literal["apply", "skip"] = "apply"
     """Rows that a snapshot of the source has read: ``apply`` them as upserts, or ``skip`` and count them.  Apply, because a
     new table needs them; skip them if a dump was loaded."""

@@ -307,7 +307,8 @@ class Contract(BaseModel):
     snapshot_rows: Literal["apply", "skip"] = "apply"
     unavailable_value: Annotated[str, Field(min_length=1, max_length=METADATA_LENGTH_MAX)] = UNAVAILABLE_VALUE
     """Text by which a connector marks a value that it could not read."""
-    on_unavailable_value: Literal["stop", "dead-letter", "null"] = "stop"
+    on_unavailable_value: Policy = "stop"
+    """``ignore``: the cell is null, and the record no bad one."""
     patches: bool = True
     record_bytes_max: int = Field(default=1_000_000, ge=1)
     on_bad_record: Policy = "dead-letter"

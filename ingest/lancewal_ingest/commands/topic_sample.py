@@ -160,7 +160,7 @@ def _judged(
         envelope=table.format.envelope,
         snapshot_rows=table.snapshot_rows,
         unavailable_value=table.format.unavailable_value,
-        on_unavailable_value="null" if table.on_unavailable_value == "null" else "dead-letter",
+        on_unavailable_value="ignore" if table.on_unavailable_value == "ignore" else "dead-letter",
         patches=table.patches,
         record_bytes_max=int(table.record_bytes_max),
         on_bad_record="dead-letter",

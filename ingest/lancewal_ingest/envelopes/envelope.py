@@ -48,7 +48,7 @@ def envelope_of(contract: Contract) -> EnvelopeRules:
         contract.snapshot_rows == "skip",
         contract.unavailable_value,
         contract.patches,
-        contract.on_unavailable_value == "null",
+        contract.on_unavailable_value == "ignore",
         frozenset(column.name for column in contract.columns if column.toast is not None),
     )
 

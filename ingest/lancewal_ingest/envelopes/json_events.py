@@ -51,7 +51,7 @@ class _Sorted:
     """Values by what they are.  Numbers are places among the values."""
 
     at: list[int] = field(default_factory=list)
-    events: list[Event] = field(default_factory=list)
+    told: list[Event] = field(default_factory=list)
     rows: list[bytes] = field(default_factory=list)
     """Text of the row of each value in ``at``."""
     deletes: list[int] = field(default_factory=list)
@@ -76,7 +76,7 @@ class EventTexts:
         parts, others = list[DecodedPart](), Counter[OtherName]()
         doubtful = self._decode(found, parts, others)
         if doubtful:
-            found.at, found.events, found.rows = [], [], []
+            found.at, found.told, found.rows = [], [], []
             self._sort(payloads, doubtful, found, strictly=True)
             found.refused += [
                 RefusedValue(place, ENVELOPE, "member after: expected a row in JSON")
@@ -91,7 +91,7 @@ class EventTexts:
         at = np.array(found.at, np.int64)
         decoded = self._rows.decode(found.rows, np.zeros(len(at), np.uint8))
         for part in decoded.parts:
-            events = [found.events[place] for place in part.indexes.tolist()]
+            events = [found.told[place] for place in part.indexes.tolist()]
             updates = np.fromiter((event.letter == "u" for event in events), np.bool_, len(events))
             with_old = np.fromiter((event.has_before for event in events), np.bool_, len(events))
             placed = replace(part, indexes=at[part.indexes])
@@ -104,14 +104,14 @@ class EventTexts:
 
     def _sort(self, values: Sequence[bytes], places: Iterable[int], found: _Sorted, *, strictly: bool) -> None:
         for place in places:
-            event: Event | Passed | None = None if strictly else read(values[place], self._undecoded)
-            if event is not None and event.row is not None and event.letter in self._decoded:  # nearly every event
+            quick = None if strictly else read(values[place], self._undecoded)
+            if quick is not None and quick.row is not None and quick.letter in self._decoded:  # nearly every event
                 found.at.append(place)
-                found.events.append(event)
-                found.rows.append(event.row)
+                found.told.append(quick)
+                found.rows.append(quick.row)
                 continue
             try:
-                event = event or read_strictly(values[place])
+                event: Event | Passed = quick or read_strictly(values[place])
                 kind = self._passed_over(event)
                 if kind is not None:
                     found.passed_over.setdefault(kind, []).append(place)
@@ -140,7 +140,7 @@ class EventTexts:
             raise Refusal(ENVELOPE, f"member after: expected a row, since op is {event.letter}")
         else:
             found.at.append(place)
-            found.events.append(event)
+            found.told.append(event)
             found.rows.append(event.row)
 
 

@@ -7,7 +7,7 @@ Debezium writes a *placeholder* in its place.  Guarantees
 3. A value is refused as ``unavailable_value`` if the former cell cannot be kept: the row is new, or the contract allows no
    patches.  So is one that cannot be recognised.  A null of a list or vector in an update without the old row may be
    such a value.
-4. With the policy ``null`` nothing is refused, and such a cell is null.
+4. With the policy ``ignore`` nothing is refused, and such a cell is null.
 5. A column that is never unavailable is not looked at: a null is a null, and the placeholder's text is a text.
 
 | type of the column | placeholder |
@@ -44,8 +44,8 @@ _TEXTS = (pa.string(), pa.large_string())
 _BYTES = (pa.binary(), pa.large_binary())
 _ADVICE = (
     "Set REPLICA IDENTITY FULL on the source table, so that updates have all values. Or decide about such records: "
-    "`lancewal table alter --on unavailable-value=null` or =dead-letter. If this column never holds large values, declare it "
-    "with toast: never"
+    "`lancewal table alter --on unavailable-value=ignore` or =dead-letter. If this column never holds large values, declare "
+    "it with toast: never"
 )
 
 

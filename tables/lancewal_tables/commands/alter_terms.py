@@ -37,12 +37,11 @@ _OTHER_POLICIES = {
     "on_wrong_format": ("stop", "dead-letter"),
     "on_unknown_schema": ("stop", "dead-letter"),
     "on_truncate": ("stop", "ignore"),
-    "on_unavailable_value": ("stop", "dead-letter", "null"),
 }
 """Policies of terms that do not have all of ``POLICIES``."""
 _OF_FORMAT_2 = (
     *(("on_wrong_format", "dead-letter"), ("on_truncate", "ignore")),
-    *(("on_unavailable_value", "dead-letter"), ("on_unavailable_value", "null")),
+    *(("on_unavailable_value", "dead-letter"), ("on_unavailable_value", "ignore")),
 )
 
 

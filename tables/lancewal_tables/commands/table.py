@@ -143,7 +143,7 @@ def alter(
             "For the first records of a partition: wrong-format, then = and stop or dead-letter. For schemas that "
             "the registry does not know: unknown-schema, then = and stop or dead-letter. For a truncate at the source: "
             "truncate, then = and stop or ignore. For values that a connector left out: unavailable-value, then = and stop, "
-            "dead-letter or null. For members without a column: unknown-column, then = and reject, "
+            "dead-letter or ignore. For members without a column: unknown-column, then = and reject, "
             "ignore or add. May be repeated.",
             metavar="WHAT=POLICY",
         ),

@@ -120,10 +120,14 @@ def test_a_table_of_events() -> None:
     contract = made(
         {"id": "int64", "v": {"type": "list<float32>", "toast": "never"}},
         format={**EVENTS["format"], "unavailable_value": "?"},
-        snapshot_rows="skip", on_truncate="ignore", on_unavailable_value="null",
+        snapshot_rows="skip", on_truncate="ignore", on_unavailable_value="ignore",
     )  # fmt: skip
     assert (contract.format, contract.envelope, contract.snapshot_rows) == (2, "debezium", "skip")
-    assert (contract.on_truncate, contract.on_unavailable_value, contract.unavailable_value) == ("ignore", "null", "?")
+    assert (contract.on_truncate, contract.on_unavailable_value, contract.unavailable_value) == (
+        "ignore",
+        "ignore",
+        "?",
+    )
     assert [column.toast for column in contract.columns] == [None, "never"]
     assert decode_contract(encode_contract(contract), "here") == contract
     text = contract_text(contract)
@@ -150,7 +154,7 @@ def test_a_table_of_events() -> None:
         ({"snapshot_rows": "skip"}, "only the envelope debezium says which rows"),
         ({"snapshot_rows": "skip", "format": {"envelope": "debezium-unwrapped"}}, "only the envelope debezium"),
         ({"on_truncate": "dead-letter"}, "Input should be 'stop' or 'ignore'"),
-        ({"on_unavailable_value": "ignore"}, "'stop', 'dead-letter' or 'null'"),
+        ({"on_unavailable_value": "null"}, "'stop', 'dead-letter' or 'ignore'"),
         ({"format": {"envelope": "maxwell"}}, "'none', 'debezium' or 'debezium-unwrapped'"),
         ({"format": {"unavailable_value": ""}}, "at least 1 character"),
         ({"columns": {"id": {"type": "int64", "toast": "always"}, "no": "int64"}}, "toast is 'always': expected never"),
