@@ -16,6 +16,7 @@ from lancewal_core.settings.sections import Policy
 from lancewal_core.table.contract import Column, Contract, decode_contract, encode_contract
 from lancewal_core.wal.writer_schemas import WriterSchema
 from lancewal_ingest.append.prepare import Consumed, Preparer, Together, lenient
+from lancewal_ingest.decode.connect.schema import DECIMAL
 from lancewal_ingest.registry.asked import AskedSchemas
 from lancewal_kafka.records import Records
 from tests.support.fake_registry import FakeRegistry
@@ -141,3 +142,61 @@ def test_a_contract_without_a_name_is_stored_as_before() -> None:
         one = contract("avro", policy, record)  # type: ignore[arg-type] # a policy
         assert decode_contract(encode_contract(one), "here") == one
         assert (b"on_other_record" in encode_contract(one)) == (b"value_record" in encode_contract(one)) == bool(record)
+
+
+def one_of_connect(value: bytes, policy: Policy) -> tuple[Mapping[str, int], list[str]]:
+    """What is passed over of one value, and the kinds of the letters."""
+    by = contract("connect-json", policy, on_bad_record="dead-letter")
+    records = Records([0], [0], [b"k"], [value], [None])
+    consumed = Consumed(Region("t", TopicId("i"), 0), Position(0), Position(1), records)
+    (found,) = Preparer(by).prepare_all([consumed])
+    return found.passed_over, [one.kind for one in found.outcome.letters]
+
+
+OF_OTHER = in_connect({"id": 1}, name=OTHER)
+
+
+@pytest.mark.parametrize("policy", ["ignore", "dead-letter"])
+@pytest.mark.parametrize(
+    ("value", "kind"),
+    [
+        (OF_OTHER[:-1], "not_json"),
+        (OF_OTHER[:-1] + b', "schema": {}}', "duplicate_member"),
+        (OF_OTHER[:-1] + b', "x": 1}', "wrong_format"),
+        (OF_OTHER.replace(b'{"id": 1}', b""), "not_json"),
+        (OF_OTHER.replace(b'{"id": 1}', b"\xff no JSON"), "not_json"),
+        (OF_OTHER.replace(b'{"id": 1}', b"[" * 65 + b"]" * 65), "too_deep"),
+        (b'{"payload": {,}' + OF_OTHER.replace(b'{"schema', b', "schema').split(b', "payload')[0] + b"}", "not_json"),
+    ],
+    ids=["cut", "schema twice", "third member", "no payload", "no UTF-8", "too deep", "payload first"],
+)
+def test_a_value_that_is_broken_is_of_no_other_record(value: bytes, kind: str, policy: Policy) -> None:
+    assert one_of_connect(value, policy) == ({}, [kind])
+
+
+@pytest.mark.parametrize(
+    ("schema", "payload"),
+    [
+        ({"type": "string", "name": OTHER}, "x"),
+        ({"type": "string"}, "x"),
+        ({"type": "string"}, "\ud800"),
+        ({"type": "int64"}, 10**400),
+        ({"type": "nothing", "name": "\ud800"}, [[1], {"a": None}]),
+        ({"type": "struct", "name": OTHER, "fields": [], "optional": True}, None),
+        (
+            {"type": "struct", "name": OTHER, "fields": [{"field": "a", "type": "bytes", "name": DECIMAL}]},
+            {"a": "AQ=="},
+        ),
+    ],
+    ids=["named text", "text", "surrogate", "huge", "unknown type", "null", "no scale"],
+)
+def test_a_schema_of_another_name_is_of_another_record_whatever_it_says(schema: object, payload: object) -> None:
+    text, row = json.dumps(schema), json.dumps(payload)
+    for value in (f'{{"schema": {text}, "payload": {row}}}', f'{{"payload": {row}, "schema": {text}}}'):
+        assert one_of_connect(value.encode(), "ignore") == ({"other_record": 1}, [])
+        assert one_of_connect(value.encode(), "dead-letter") == ({}, ["other_record"])
+
+
+def test_a_payload_of_another_record_may_have_a_member_twice() -> None:
+    value = OF_OTHER.replace(b'{"id": 1}', b'{"id": 1, "id": 2}')
+    assert one_of_connect(value, "ignore") == ({"other_record": 1}, [])

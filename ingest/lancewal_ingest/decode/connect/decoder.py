@@ -2,10 +2,11 @@
 
 1. A value is an object with the members schema and payload, and no others (``envelope``).  Its payload is decoded by its own
    schema.  Neither a registry nor a stored schema says anything about it.
-2. What was found about a schema stays in memory, by its text: for at most ``SCHEMAS_MAX`` schemas, whose texts have at most
-   ``SCHEMA_TEXTS_BYTES_MAX``.  Then all of it is dropped, and found again.  Results do not depend on it.
+2. What was found about a schema stays in memory, by its text, within the limits of ``kept``.  Then all of it is dropped, and
+   found again.  Results do not depend on it.
 3. A value whose text begins like one before costs a comparison of these bytes.
 4. A payload that is null is refused: a record without a value deletes a row, and a value without a payload says nothing.
+5. A value of another record than the contract's is looked at no further than it takes to know that it is such a value.
 """
 
 from __future__ import annotations
@@ -23,14 +24,15 @@ import pyarrow.compute as pc
 from lancewal_core.rows.schema import RowSchema
 from lancewal_core.table.contract import OTHER_RECORD
 from lancewal_ingest.decode.avro.schema import AvroRecord
-from lancewal_ingest.decode.connect.envelope import Heads, payload_after, schema_and_payload
+from lancewal_ingest.decode.connect.envelope import Heads, check_members, payload_after, schema_and_payload
 from lancewal_ingest.decode.connect.kept import KeptByText
 from lancewal_ingest.decode.connect.rows import ConnectRows
 from lancewal_ingest.decode.connect.schema import parse_schema
-from lancewal_ingest.decode.framed.payloads import SchemaUnusable, check_record
+from lancewal_ingest.decode.framed.payloads import SchemaUnusable
 from lancewal_ingest.decode.json.defaults import Defaults
 from lancewal_ingest.decode.json.foreign import framed_format
 from lancewal_ingest.decode.json.growth import JsonGrowth
+from lancewal_ingest.decode.json.strict import check_value
 from lancewal_ingest.decode.naming import PLAIN, Naming, OtherName
 from lancewal_ingest.decode.outcomes import Refusal
 from lancewal_ingest.decode.part import DecodedPart
@@ -66,6 +68,8 @@ class _Group:
 
     indexes: list[int] = field(default_factory=list)
     payloads: list[bytes] = field(default_factory=list)
+    nulls: list[int] = field(default_factory=list)
+    """Indexes of the values whose payload is null.  ``indexes`` has none of them."""
 
 
 class ConnectDecoder(NamesNoSchema):
@@ -109,11 +113,18 @@ class ConnectDecoder(NamesNoSchema):
         other_names, new_fields = Counter[OtherName](), dict[str, pa.DataType]()
         for text, group in groups.items():
             known = self._decoder_of(text)
+            if isinstance(known, SchemaUnusable) and known.kind == OTHER_RECORD:
+                others = _others(values, group, refused)
+                if others and self._naming.passes_others:
+                    passed_over.setdefault(OTHER_RECORD, []).extend(others)
+                else:
+                    refused += [RefusedValue(index, known.kind, str(known)) for index in others]
+                continue
+            refused += [_no_payload(index) for index in group.nulls]
             if isinstance(known, SchemaUnusable):
-                if known.kind == OTHER_RECORD and self._naming.passes_others:
-                    passed_over.setdefault(OTHER_RECORD, []).extend(group.indexes)
-                    continue
                 refused += [RefusedValue(index, known.kind, str(known)) for index in group.indexes]
+                continue
+            if not group.indexes:
                 continue
             indexes = np.array(group.indexes, np.int64)
             found = known.decode(group.payloads, ops if len(indexes) == len(values) else ops[indexes])
@@ -154,7 +165,7 @@ class ConnectDecoder(NamesNoSchema):
                 group = groups.setdefault(head.schema, _Group())
             payload = payload_after(value, len(head.text))
             if payload.strip(_BLANKS) == _NULL:
-                refused.append(_no_payload(index))
+                group.nulls.append(index)
                 continue
             group.indexes.append(index)
             group.payloads.append(payload)
@@ -166,10 +177,10 @@ class ConnectDecoder(NamesNoSchema):
         except Refusal as refusal:
             refused.append(RefusedValue(index, refusal.kind, str(refusal), refusal.found))
             return
-        if payload == _NULL:
-            refused.append(_no_payload(index))
-            return
         group = groups.setdefault(text, _Group())
+        if payload == _NULL:
+            group.nulls.append(index)
+            return
         group.indexes.append(index)
         group.payloads.append(payload)
 
@@ -179,9 +190,7 @@ class ConnectDecoder(NamesNoSchema):
         if known is not None:
             return known
         try:
-            name, record = parse_schema(text)
-            check_record(name, self._naming)
-            return self._known.put(text, self._make(record))
+            return self._known.put(text, self._make(parse_schema(text, self._naming).record))
         except SchemaUnusable as unusable:
             return self._known.put(text, unusable)
 
@@ -214,12 +223,25 @@ def _no_payload(index: int) -> RefusedValue:
     return RefusedValue(index, "null_value", "expected a payload; it is null. A record without a value deletes a row")
 
 
+def _others(values: Sequence[bytes], group: _Group, refused: list[RefusedValue]) -> list[int]:
+    """Return the indexes of the values of another record.  Add those that are no such value to ``refused``."""
+    others = list(group.nulls)
+    for index, payload in zip(group.indexes, group.payloads, strict=True):
+        try:
+            check_value(payload)
+        except Refusal as refusal:
+            refused.append(_why(values[index], RefusedValue(index, refusal.kind, str(refusal), refusal.found)))
+        else:
+            others.append(index)
+    return others
+
+
 def _why(value: bytes, refused: RefusedValue) -> RefusedValue:
     """Return the refusal of a value whose payload is refused.  Text after the payload may be another member."""
     if refused.kind != "not_json":
         return refused
     try:
-        schema_and_payload(value)
+        check_members(value)
     except Refusal as refusal:
         return RefusedValue(refused.place, refusal.kind, str(refusal), refusal.found)
     return refused

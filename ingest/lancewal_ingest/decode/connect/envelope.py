@@ -5,7 +5,7 @@ r"""A value as Kafka Connect's JsonConverter writes it: ``{"schema": SCHEMA, "pa
    read again.
 2. The text between the head and the last brace is given to a JSON parser.  Where it is one JSON value, and the schema is an
    object, the whole is an object of two members.
-3. A value in another order is parsed as a whole.
+3. A value in another order is split into its members in one pass, and a parser reads each of them alone.
 4. The payload of a value is no longer than the text from the first ``"payload"`` on, which bounds the row (``growth``).
 """
 
@@ -14,17 +14,14 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-import orjson
-
 from lancewal_ingest.decode.connect.kept import KeptByText
-from lancewal_ingest.decode.json.strict import given_twice, object_end, parse_object, with_texts
+from lancewal_ingest.decode.json.strict import given_twice, member_texts, object_end, parse_object
 from lancewal_ingest.decode.outcomes import WRONG_FORMAT, Refusal
 
 _BEGIN = re.compile(rb'[ \t\n\r]*\{[ \t\n\r]*"schema"[ \t\n\r]*:[ \t\n\r]*(?=\{)')
 _MIDDLE = re.compile(rb'[ \t\n\r]*,[ \t\n\r]*"payload"[ \t\n\r]*:')
 _BLANKS = b" \t\n\r"
 _MEMBERS = {"schema", "payload"}
-_TWICE = "expected each member of an object once; one is there twice"
 _ADVICE = "Have the producer's converter write schemas (schemas.enable=true)"
 
 
@@ -72,10 +69,21 @@ def payload_after(value: bytes, nbytes: int) -> bytes:
 
 
 def schema_and_payload(value: bytes) -> tuple[bytes, bytes]:
-    """Return both texts of a value in any order.  ``Refusal`` if it has not exactly these two members."""
+    """Return both texts of a value in any order.  ``Refusal`` if it has not exactly these two members.
+
+    The payload is JSON only if a parser says so, and then the value is."""
+    texts = dict(member_texts(value, len(_MEMBERS)) or ())
+    if texts.keys() != _MEMBERS or not texts["schema"].startswith(b"{"):
+        check_members(value)
+        raise Refusal(WRONG_FORMAT, f"expected a schema, which is an object. {_ADVICE}")
+    return texts["schema"], texts["payload"]
+
+
+def check_members(value: bytes) -> None:
+    """Raise ``Refusal`` if a value is not an object of a schema and a payload.  The whole value is parsed."""
     members = parse_object(value, twice=True)
     for name in given_twice(members):
-        raise Refusal("duplicate_member", _TWICE, name)
+        raise Refusal("duplicate_member", "expected each member of an object once; one is there twice", name)
     if members.keys() != _MEMBERS:
         others = [name for name in members if name not in _MEMBERS]
         raise Refusal(
@@ -83,10 +91,3 @@ def schema_and_payload(value: bytes) -> tuple[bytes, bytes]:
             f"expected JSON of Kafka Connect: an object with the members schema and payload, and no others. {_ADVICE}",
             others[0] if others else "",
         )
-    if not isinstance(members["schema"], dict):
-        raise Refusal(WRONG_FORMAT, f"expected a schema, which is an object. {_ADVICE}")
-    written = with_texts(value, {"schema": object, "payload": object})
-    if written is None:
-        raise Refusal("duplicate_member", _TWICE)
-    texts = orjson.loads(written)
-    return texts["schema"].encode(), (texts["payload"] or "null").encode()

@@ -2,7 +2,8 @@
 
 Guarantees
  1. ``parse_schema`` returns a record and its name, or raises ``SchemaUnusable``, which says the place in the schema by
-    numbers.  A schema is a part of its value, so messages hold no name of it.
+    numbers.  A schema is a part of its value, so messages hold no name of it.  If the contract names its records, the name
+    is looked at first: a schema of another name is of another record, whatever type it has.
  2. A logical name that is unknown, or that does not fit its type, changes nothing.  ``_LOGICALS`` has those that say a unit.
  3. Defaults, versions and documentation change nothing: the payload has all values.
  4. A schema has at most ``SCHEMA_BYTES_MAX``, and nests as deep as JSON may (``strict.DEPTH_MAX``).
@@ -30,8 +31,9 @@ from lancewal_ingest.decode.avro.schema import (
     Primitive,
     described,
 )
-from lancewal_ingest.decode.framed.payloads import SchemaUnusable
+from lancewal_ingest.decode.framed.payloads import SchemaUnusable, check_record
 from lancewal_ingest.decode.json.strict import parse_object
+from lancewal_ingest.decode.naming import PLAIN, Naming
 from lancewal_ingest.decode.outcomes import Refusal
 
 _PLAIN: Mapping[str, Primitive] = {
@@ -75,19 +77,23 @@ class NamedRecord(NamedTuple):
     record: AvroRecord
 
 
-def parse_schema(text: bytes) -> NamedRecord:
-    """Return the record that a schema says, and the schema's name."""
+def parse_schema(text: bytes, naming: Naming = PLAIN) -> NamedRecord:
+    """Return the record that a schema says, and the schema's name, which ``naming`` may demand."""
     if len(text) > SCHEMA_BYTES_MAX:
         raise SchemaUnusable(f"the schema has more than {SCHEMA_BYTES_MAX} bytes")
     try:
         given = parse_object(text)
     except Refusal as refusal:
         raise SchemaUnusable(f"the schema: {refusal}", refusal.kind) from None
+    name = given.get("name")
+    name = name if isinstance(name, str) else ""
+    check_record(name, naming)
+    if _SURROGATE.search(name):
+        raise SchemaUnusable("schema: the name has a lone surrogate, which is no Unicode")
     found = _required(given, "schema")
     if not isinstance(found, AvroRecord):
         raise SchemaUnusable(f"expected a struct, whose fields are columns; the schema is {described(found)}")
-    name = given.get("name")
-    return NamedRecord(name if isinstance(name, str) else "", found)
+    return NamedRecord(name, found)
 
 
 def _type(given: object, where: str) -> AvroType:

@@ -104,10 +104,10 @@ def _names(fields: Sequence[AvroField], level: pa.Schema | pa.StructType, names:
             dropped.add(one.name)
         else:
             by_child[present] = one.type
-    present = {
+    called = {
         child.name: _inner(child, by_child[child.name], names) if child.name in by_child else None for child in level
     }
-    return Names(present, former, frozenset(dropped))
+    return Names(called, former, frozenset(dropped))
 
 
 def _inner(child: pa.Field, type_: AvroType, names: Names | None) -> Names | None:

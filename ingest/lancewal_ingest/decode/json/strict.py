@@ -7,8 +7,9 @@
 
 Lone surrogates (``\\ud800``) pass here, since a Python string can hold them.  Code that takes a string must check.
 
-``object_end`` finds the end of an object without parsing it.  ``with_texts`` writes the texts of some members as strings, so
-that columns of strings hold JSON byte for byte.
+``check_value`` checks one JSON value, which may be no object.  ``object_end`` finds the end of an object without parsing it,
+and ``member_texts`` the members of one.  ``with_texts`` writes the texts of some members as strings, so that columns of
+strings hold JSON byte for byte.
 """
 
 from __future__ import annotations
@@ -98,6 +99,17 @@ def parse_value(text: str) -> object:
     if list(members) != ["_"]:
         raise Refusal("not_json", f"expected one JSON value. A text has quotes, as {json.dumps(text[:_SHOWN])}")
     return members["_"]
+
+
+def check_value(text: bytes) -> None:
+    """Raise ``Refusal`` if ``text`` is not one JSON value.  Objects in it may have two members of one name."""
+    _check_depth(text)
+    try:
+        orjson.loads(text)
+    except orjson.JSONDecodeError:  # or a text that orjson alone refuses
+        members = parse_object(b'{"_":' + text + b"}", twice=True)
+        if list(members) != ["_"] or given_twice(members):
+            raise Refusal("not_json", "expected one JSON value") from None
 
 
 def with_texts(value: bytes, names: Mapping[str, type]) -> bytes | None:
@@ -216,6 +228,40 @@ def object_end(value: bytes, begin: int) -> int | None:
             if depth == 0:
                 return match.end()
     return None
+
+
+def member_texts(value: bytes, count: int) -> list[tuple[str, bytes]] | None:
+    """Return the name and the text of each member of an object that has ``count`` of them, in one pass.
+
+    None if the value has another number, is no object, or is too deep.  Each text is JSON only if a parser says so.  If all
+    are, the value is an object."""
+    found: list[tuple[str, bytes]] = []
+    before, end = _FIRST.match(value), None
+    while before is not None and len(found) < count:
+        name = _NAME.match(value, before.end())
+        if name is None:
+            return None
+        begin = name.end()
+        if value[begin : begin + 1] in (b"{", b"["):
+            end = object_end(value, begin)
+        else:
+            plain = _NOT_NESTED.match(value, begin)
+            end = None if plain is None else plain.end()
+        if end is None:
+            return None
+        try:
+            found.append((_PARSER.decode(name[1].decode()), value[begin:end]))
+        except ValueError:  # no UTF-8, or no string of JSON
+            return None
+        before = _NEXT.match(value, end)
+    closed = end is not None and _LAST.fullmatch(value, end) is not None
+    return found if closed and len(found) == count else None
+
+
+_FIRST, _NEXT = re.compile(rb"[ \t\n\r]*\{"), re.compile(rb"[ \t\n\r]*,")
+_LAST = re.compile(rb"[ \t\n\r]*\}[ \t\n\r]*")
+_NAME = re.compile(rb'[ \t\n\r]*("(?:[^"\\]|\\.)*+")[ \t\n\r]*:[ \t\n\r]*', re.DOTALL)
+_NOT_NESTED = re.compile(rb'"(?:[^"\\]|\\.)*+"|[^ \t\n\r,{}\[\]"]+', re.DOTALL)
 
 
 def _check_depth(value: bytes) -> None:

@@ -15,6 +15,7 @@ from lancewal_ingest.decode.connect.decoder import ConnectDecoder
 from lancewal_ingest.decode.connect.kept import TEXTS_BYTES_MAX, TEXTS_MAX
 from lancewal_ingest.decode.connect.schema import parse_schema
 from lancewal_ingest.decode.json.strict import DEPTH_MAX
+from lancewal_ingest.decode.naming import Naming
 from lancewal_ingest.decode.value_decoder import DecodedValues
 from tests.ingest.decode.connect.cases import KEY, cells, decode, decoder, field, refusals, rows_of, struct, value
 
@@ -184,9 +185,9 @@ def parsed(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
     """The text of each schema that was read."""
     seen: list[bytes] = []
 
-    def counted(text: bytes) -> Any:
+    def counted(text: bytes, naming: Naming) -> Any:
         seen.append(text)
-        return parse_schema(text)
+        return parse_schema(text, naming)
 
     monkeypatch.setattr(module, "parse_schema", counted)
     return seen
