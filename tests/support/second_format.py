@@ -20,7 +20,6 @@ from lancewal_ingest.decode.value_decoder import (
     NamesNoSchema,
     Ops,
     Places,
-    Schemas,
     ValueDecoder,
 )
 
@@ -44,8 +43,8 @@ class _Reversed(NamesNoSchema):
 def two_formats() -> Iterator[None]:
     """Contracts may name the second format meanwhile."""
 
-    def decoder(name: Any, rows: RowSchema, naming: Naming, schemas: Schemas, accepted: Any) -> ValueDecoder:
-        return _Reversed(rows, naming) if name == NAME else formats.value_decoder(name, rows, naming, schemas, accepted)
+    def decoder(name: Any, rows: RowSchema, naming: Naming, *more: Any) -> ValueDecoder:
+        return _Reversed(rows, naming) if name == NAME else formats.value_decoder(name, rows, naming, *more)
 
     field = Contract.model_fields["value_format"]
     before = field.annotation

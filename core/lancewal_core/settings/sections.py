@@ -398,6 +398,16 @@ class TableSettings(Section):
         return self
 
     @model_validator(mode="after")
+    def _forms_are_of_json(self) -> TableSettings:
+        formed = [name for name, column in self.columns.items() if not isinstance(column, str) and "json" in column]
+        if formed and self.format.value in TYPED_FORMATS:
+            raise ValueError(
+                f"column {formed[0]!r} has json, but the schemas of format {self.format.value} say the form of each value: "
+                "leave json out, and take a type that the schema's type fits"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _record_needs_names(self) -> TableSettings:
         if self.format.record and self.format.value not in TYPED_FORMATS:
             raise ValueError(

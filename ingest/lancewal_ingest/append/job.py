@@ -35,9 +35,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-import numpy as np
-import numpy.typing as npt
-
 from lancewal_core.errors import (
     DeadLetterRefused,
     LancewalError,
@@ -105,22 +102,19 @@ class _Prepared:
     shared: SharedPart | None
     """Place of the entry's rows in a batch that other entries share.  None if the entry has a batch of its own, as with
     letters."""
-    passed_over: Mapping[str, npt.NDArray[np.int64]]
-    """Offsets of the entry's records that are passed over, by kind."""
 
     @classmethod
     def of(cls, consumed: Consumed, found: Together) -> _Prepared:
         entry, letters, stop = found.outcome
         records = _at(consumed.records, [r.offset for r in letters]) if letters else _NONE
-        return cls(consumed.region, entry, letters, stop, records, found.shared, found.passed_over)
+        return cls(consumed.region, entry, letters, stop, records, found.shared)
 
     def before(self, offset: Position, error: LancewalError) -> _Prepared:
         """Return the part before ``offset``, the offset of a refused letter, at which the partition stops by ``error``."""
         letters = tuple(r for r in self.letters if r.offset < offset)
         entry = None if self.entry is None else _cut(self.entry, offset)
         records = _at(self.records, [r.offset for r in letters])
-        passed_over = {kind: at[at < offset] for kind, at in self.passed_over.items()}
-        return _Prepared(self.region, entry, letters, Stop(self.region, error), records, None, passed_over)
+        return _Prepared(self.region, entry, letters, Stop(self.region, error), records, None)
 
 
 def _at(records: Records, offsets: Sequence[int]) -> Records:
@@ -160,7 +154,7 @@ class AppendJob:
     other_names: Mapping[OtherName, int] = field(default_factory=dict)
     """Number of uses of each name other than a present one."""
     passed_over: Mapping[str, int] = field(default_factory=dict)
-    """Number of the entries' records that are passed over, by kind."""
+    """Number of records that are passed over, by kind."""
     letters: int = 0
     """Number of dead letters that were acknowledged."""
     given_back: Sequence[Consumed] = ()
@@ -205,8 +199,6 @@ class AppendJob:
         self.entries = tuple(p.entry for p in self._done if p.entry is not None)
         self.shared = tuple(p.shared for p in self._done if p.entry is not None)
         self.stops = tuple(p.stop for p in self._done if p.stop is not None)
-        counts = (Counter({kind: len(at) for kind, at in p.passed_over.items()}) for p in self._done)
-        self.passed_over = sum(counts, Counter[str]())
         # Step 4
         if not self.writer.settled:
             return self.writer.put_again()
@@ -233,6 +225,7 @@ class AppendJob:
         except RegistryUnavailable:
             return None
         self.other_names = sum((Counter(one.other_names) for _, one in found), Counter[OtherName]())
+        self.passed_over = sum((Counter(one.passed_over) for _, one in found), Counter[str]())
         return [_Prepared.of(consumed, one) for consumed, one in found]
 
     def _by_newest(self) -> list[tuple[Consumed, Together]]:

@@ -25,7 +25,6 @@ from types import MappingProxyType
 from typing import NamedTuple, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -139,8 +138,9 @@ class Together(NamedTuple):
     new_fields: Mapping[str, pa.DataType] = MappingProxyType({})
     """New fields of records (``DecodedValues.new_fields``).  One region of those that were decoded together has the new
     fields of all of them."""
-    passed_over: Mapping[str, npt.NDArray[np.int64]] = MappingProxyType({})
-    """Offsets, in no order, of the entry's records that are passed over, by kind."""
+    passed_over: Mapping[str, int] = MappingProxyType({})
+    """Number of records that are passed over, by kind.  One region of those that were decoded together has the counts of all
+    of them, records from a stop on included."""
 
 
 def lenient(contract: Contract) -> Contract:
@@ -237,8 +237,7 @@ class Preparer:
             lies = np.full(len(records), group[0].region.partition, np.int32)
             decoded = self._decoder.decode(records, lies)
             outcome = self._outcome(group[0], decoded, self._routing.partitions(records, decoded, lies))
-            passed_over = _passed_over(outcome, records, decoded)
-            return [_counted(Together(outcome, None, _by_terms(decoded, group), passed_over=passed_over), decoded)]
+            return [_counted(Together(outcome, None, _by_terms(decoded, group)), decoded)]
         records = Records.joined([c.records for c in group])
         counts = [len(c.records.offsets) for c in group]
         lies = np.repeat(np.array([c.region.partition for c in group], np.int32), counts)
@@ -252,12 +251,14 @@ class Preparer:
         placed = np.concatenate([[0], np.cumsum(decoded.is_placed)])
         ends = list(accumulate(counts))
         begins = [end - count for end, count in zip(ends, counts, strict=True)]
+        outcomes = [
+            self._outcome(
+                one, decoded.part(begin, end, int(rows[begin]), int(bad[begin])), belongs[placed[begin] : placed[end]]
+            )
+            for one, begin, end in zip(group, begins, ends, strict=True)
+        ]
         by_terms = _by_terms(decoded, group)
-        found = []
-        for one, begin, end in zip(group, begins, ends, strict=True):
-            part = decoded.part(begin, end, int(rows[begin]), int(bad[begin]))
-            outcome = self._outcome(one, part, belongs[placed[begin] : placed[end]])
-            found.append(Together(outcome, None, by_terms, passed_over=_passed_over(outcome, one.records, part)))
+        found = [Together(outcome, None, by_terms) for outcome in outcomes]
         return [_counted(found[0], decoded), *found[1:]]
 
     def _all_rows(
@@ -447,20 +448,12 @@ def _by_terms(decoded: Decoded, group: Sequence[Consumed]) -> bool:
     return bool(decoded.rejected) and any(one.no_row_yet is not None for one in group)
 
 
-def _passed_over(outcome: PrepareOutcome, records: Records, decoded: Decoded) -> Mapping[str, npt.NDArray[np.int64]]:
-    """Return the offsets of the records that are passed over in the entry, by kind."""
-    if outcome.entry is None or not decoded.passed_over:
-        return {}
-    offsets, end = np.fromiter(records.offsets, np.int64), outcome.entry.next
-    found = {kind: offsets[at][offsets[at] < end] for kind, at in decoded.passed_over.items()}
-    return {kind: at for kind, at in found.items() if len(at)}
-
-
 def _counted(first: Together, decoded: Decoded) -> Together:
-    """Return the result of the first region, with the names and fields of all regions."""
+    """Return the result of the first region, with what was counted in all regions."""
     return first._replace(
         other_names=decoded.other_names,
         new_fields=decoded.new_fields,
+        passed_over=decoded.passed_over,
     )
 
 

@@ -99,7 +99,7 @@ class Decoder:
         keys = self._given(records, headers, lies)
         parts: list[DecodedPart] = []
         other_names, new_fields = Counter[OtherName](), dict[str, pa.DataType]()
-        passed_over: dict[str, list[npt.NDArray[np.int64]]] = {}
+        passed_over = Counter[str]()
         is_row = np.ones(len(records), dtype=np.bool_)
         for indexes in self._pieces(records, np.flatnonzero(ops != ASIDE)):
             whole = len(indexes) == len(records)
@@ -121,7 +121,7 @@ class Decoder:
             new_fields.update(decoded.new_fields)
             for kind, passed in decoded.passed_over.items():
                 is_row[indexes[passed]] = False
-                passed_over.setdefault(kind, []).append(indexes[passed])
+                passed_over[kind] += len(passed)
             without_row += indexes[decoded.deletes].tolist()
             for one in decoded.refused:
                 index = int(indexes[one.place])
@@ -151,8 +151,7 @@ class Decoder:
         is_rejected = np.zeros(len(records), dtype=np.bool_)
         is_rejected[list(rejected)] = True
         in_order = tuple(rejected[index] for index in sorted(rejected))
-        joined = {kind: np.concatenate(each) for kind, each in passed_over.items()}
-        return Decoded(rows, is_row, in_order, is_rejected, other_names, new_fields, joined)
+        return Decoded(rows, is_row, in_order, is_rejected, other_names, new_fields, passed_over)
 
     @property
     def names_schemas(self) -> bool:

@@ -100,8 +100,8 @@ class Decoded:
     """Number of uses, by the rows, of each name other than a present one."""
     new_fields: Mapping[str, pa.DataType] = field(default_factory=dict)
     """New fields of rejected records (``DecodedValues.new_fields``)."""
-    passed_over: Mapping[str, npt.NDArray[np.int64]] = field(default_factory=dict)
-    """Indexes, in no order, of the records that are passed over, by kind (``PASSED_OVER``)."""
+    passed_over: Mapping[str, int] = field(default_factory=dict)
+    """Number of records that are passed over, by kind (``PASSED_OVER``)."""
 
     @property
     def is_placed(self) -> npt.NDArray[np.bool_]:
@@ -114,15 +114,13 @@ class Decoded:
         return placed
 
     def part(self, begin: int, end: int, first_row: int, first_rejected: int) -> Decoded:
-        """Return the result for the records ``begin`` to before ``end``, with a copy of their rows, and without
-        names and fields.
+        """Return the result for the records ``begin`` to before ``end``, with a copy of their rows and without counts.
 
         ``first_row`` and ``first_rejected``: the numbers of rows and of rejections before ``begin``."""
         is_row, is_rejected = self.is_row[begin:end], self.is_rejected[begin:end]
         rows = own_rows(self.rows.slice(first_row, int(np.count_nonzero(is_row))))
         end_rejected = first_rejected + int(np.count_nonzero(is_rejected))
-        passed = {kind: at[(at >= begin) & (at < end)] - begin for kind, at in self.passed_over.items()}
-        return Decoded(rows, is_row, self.rejected[first_rejected:end_rejected], is_rejected, passed_over=passed)
+        return Decoded(rows, is_row, self.rejected[first_rejected:end_rejected], is_rejected)
 
 
 class Refusal(Exception):

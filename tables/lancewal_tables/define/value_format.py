@@ -25,6 +25,7 @@ from lancewal_core.process.tasks import ThreadTasks
 from lancewal_core.region.durable_position import rejected_without_row
 from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.settings.load import Settings
+from lancewal_core.settings.sections import TYPED_FORMATS
 from lancewal_core.table.checks import check_place
 from lancewal_core.table.columns.restored import check_fit
 from lancewal_core.table.contract import Contract, put_next
@@ -56,6 +57,12 @@ def alter_value_format(settings: Settings, value_format: str, *, look_only: bool
             raise InvalidInput(
                 f"the table takes records of the name {old.value_record!a} (table.format.record), which only its format of "
                 "values has. Make a table without it. Nothing was changed"
+            )
+        formed = [column.name for column in old.columns if column.json_form is not None]
+        if formed and value_format in TYPED_FORMATS:
+            raise InvalidInput(
+                f"column {formed[0]!r} has json, and the schemas of {value_format} say the form of each value. Drop the "
+                "column, and add it without json: `lancewal table alter --drop-column`, `--add-column`. Nothing was changed"
             )
         format_ = old.format if value_format == _OF_FIRST_RELEASE else 2
         new = old.model_copy(update={"version": old.version + 1, "format": format_, "value_format": value_format})

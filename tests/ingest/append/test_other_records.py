@@ -20,7 +20,6 @@ from lancewal_ingest.decode.connect.schema import DECIMAL
 from lancewal_ingest.registry.asked import AskedSchemas
 from lancewal_kafka.records import Records
 from tests.support.fake_registry import FakeRegistry
-from tests.support.passed_over import passed_over
 
 Format = Literal["avro", "connect-json"]
 WANTED, OTHER = "shop.Order", "shop.Customer"
@@ -106,7 +105,7 @@ def test_under_ignore_they_are_gaps_of_the_entry(value_format: Format) -> None:
     assert entry is not None
     assert entry.rows.column("id").to_pylist() == [0, 3, 6]
     assert [one.offset for one in letters] == [one.offset for one in entry.rejected] == [5]
-    assert (stop, passed_over(found)) == (None, {"other_record": 3})
+    assert (stop, found.passed_over) == (None, {"other_record": 3})
     assert entry.next == 7
 
 

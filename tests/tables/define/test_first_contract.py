@@ -105,6 +105,13 @@ def test_a_topic_of_several_types_has_the_name_of_the_tables_records() -> None:
         ({"format": {"record": "shop.Order"}}, "records of the format json have no names"),
         ({"format": {"value": "json-schema", "record": "x"}}, "records of the format json-schema have no names"),
         ({"format": {"value": "avro"}, "on_other_record": "ignore"}, "on_other_record needs format.record"),
+        *(
+            (
+                {"format": {"value": value}, "columns": {"n": {"type": "int64", "json": "number_text"}}},
+                f"column 'n' has json, but the schemas of format {value} say the form",
+            )
+            for value in ("avro", "protobuf", "connect-json")
+        ),
         ({"format": {"value": "avro", "record": "x" * 1025}}, "1024"),
     ],
 )

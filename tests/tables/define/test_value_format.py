@@ -124,6 +124,18 @@ def test_settings_and_formats_that_do_not_fit(pipeline: Pipeline) -> None:
     assert read_contract(pipeline.store, pipeline.uri).version == 1
 
 
+def test_a_format_whose_schemas_say_forms_has_no_column_with_one(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("LANCEWAL_TABLE__URI", pipeline.uri)
+    monkeypatch.setattr("lancewal_tables.define.value_format.TYPED_FORMATS", {NAME})
+    assert cli.run(("table", "alter", "--add-column", "n: {type: int64, json: number_text}")) == 0
+    assert cli.run(("table", "alter", "--format-value", NAME)) == 2
+    assert f"column 'n' has json, and the schemas of {NAME} say the form" in capsys.readouterr().err
+    assert cli.run(("table", "alter", "--drop-column", "n")) == 0
+    assert cli.run(("table", "alter", "--format-value", NAME)) == 0
+
+
 def test_the_command(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("LANCEWAL_TABLE__URI", pipeline.uri)
     assert cli.run(("table", "alter", "--format-value", NAME, "--dry-run")) == 0

@@ -35,6 +35,7 @@ from lancewal_core.rows.column_types import format_type, has_map, parse_type
 from lancewal_core.rows.own_rows import has_struct
 from lancewal_core.rows.schema import check_row_schema, is_reserved
 from lancewal_core.settings.declared import OF_ITSELF, ColumnSource, check_sources
+from lancewal_core.settings.sections import TYPED_FORMATS
 from lancewal_core.table.columns.changes import (
     Added,
     Adopted,
@@ -316,6 +317,11 @@ def _check_allowed(contract: Contract, change: Change | Adoption, facts: Surroun
     if column == contract.ttl_column and not isinstance(change, Added):
         raise InvalidInput(
             f"rows expire by {column!r}. Choose another column first: `lancewal table alter --ttl-column`"
+        )
+    if isinstance(change, Added) and change.source.json is not None and contract.value_format in TYPED_FORMATS:
+        raise InvalidInput(
+            f"json {change.source.json}: the table's format of values is {contract.value_format}, whose schemas say the form "
+            "of each value. Leave json out, and take a type that the schema's type fits"
         )
     if isinstance(change, Added) and facts.file_format == "2.0" and has_struct(change.type):
         raise InvalidInput(

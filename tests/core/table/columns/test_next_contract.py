@@ -14,6 +14,7 @@ from lancewal_core.errors import InvalidInput, ObjectCorrupt
 from lancewal_core.rows.carry import Tree
 from lancewal_core.rows.column_types import format_type, parse_type
 from lancewal_core.settings.declared import OF_ITSELF, ColumnSource
+from lancewal_core.settings.sections import ValueFormat
 from lancewal_core.table.columns import next_contract
 from lancewal_core.table.columns.changes import Added, Adoption, Change, Dropped, Forgotten, Path, Renamed, Widened
 from lancewal_core.table.columns.next_contract import Surroundings, changed
@@ -534,6 +535,19 @@ def test_a_column_is_added_with_its_source_once() -> None:
     assert changed(found, [added], AROUND, "b") is found
     with pytest.raises(InvalidInput, match="'seen' is taken"):
         changed(found, [replace(added, source=OF_ITSELF)], AROUND, "b")
+
+
+@pytest.mark.parametrize("value_format", ["avro", "protobuf", "connect-json"])
+def test_a_format_whose_schemas_say_forms_gets_no_column_with_one(value_format: ValueFormat) -> None:
+    of = contract(format=2, value_format=value_format)
+    with pytest.raises(InvalidInput, match=f"json epoch_ms: the table's format of values is {value_format}"):
+        changed(of, [Added(("seen",), pa.timestamp("ms"), None, EPOCH)], AROUND, "a")
+    assert changed(of, [Added(("seen",), pa.timestamp("ms"), None, ColumnSource(None, "ts"))], AROUND, "a") != of
+
+
+def test_a_contract_with_a_form_from_before_is_altered() -> None:
+    of = sourced().model_copy(update={"value_format": "avro"})
+    assert source_of(changed(of, [Renamed(("sent",), "at_sea")], AROUND, "a"), "at_sea") == EPOCH
 
 
 def test_records_may_still_use_the_field_of_a_dropped_column() -> None:
