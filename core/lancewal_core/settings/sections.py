@@ -402,8 +402,8 @@ class TableSettings(Section):
         formed = [name for name, column in self.columns.items() if not isinstance(column, str) and "json" in column]
         if formed and self.format.value in TYPED_FORMATS:
             raise ValueError(
-                f"column {formed[0]!r} has json, but the schemas of format {self.format.value} say the form of each value: "
-                "leave json out, and take a type that the schema's type fits"
+                f"column {formed[0]!r} has json, but the schemas of format {self.format.value} say the form of each value. "
+                "Leave json out, and take a type that the schema's type fits"
             )
         return self
 
