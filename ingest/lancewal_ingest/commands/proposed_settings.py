@@ -105,7 +105,7 @@ def _of_writer(schema: WriterSchema) -> _Schema:
     from lancewal_ingest.decode.avro.schema import AvroRecord, described, parse_schema
     from lancewal_ingest.decode.framed.json_schema_columns import columns_of
     from lancewal_ingest.decode.framed.payloads import SchemaUnusable
-    from lancewal_ingest.decode.framed.protobuf.column_of import column_of as proto_column
+    from lancewal_ingest.decode.framed.protobuf.column_of import ColumnTypes
     from lancewal_ingest.decode.framed.protobuf.schema import message_of
 
     try:
@@ -113,7 +113,8 @@ def _of_writer(schema: WriterSchema) -> _Schema:
             return _Schema("json-schema", "", list(columns_of(schema.text)))
         if schema.kind == "protobuf":
             message = message_of(schema, (0,))
-            return _Schema("protobuf", message.full_name, [(one.name, proto_column(one)) for one in message.fields])
+            types = ColumnTypes()
+            return _Schema("protobuf", message.full_name, [(one.name, types.of(one)) for one in message.fields])
         record = parse_schema(schema)
     except SchemaUnusable as unusable:
         raise InvalidInput(f"the schema cannot be used: {unusable}") from None

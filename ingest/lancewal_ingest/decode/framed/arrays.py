@@ -144,7 +144,7 @@ def integer_items(
     """Return the integers of all lists, so many of each row, and move the cursors.
 
     An integer ends with the next byte below 0x80.  ``read`` returns what cursors at all of them read."""
-    lasts = np.flatnonzero(cursors.data < 0x80)
+    lasts = cursors.lasts()
     firsts = np.searchsorted(lasts, cursors.at)
     sums = np.cumsum(counts)
     ends = lasts[np.minimum(firsts + np.maximum(counts, 1) - 1, len(lasts) - 1)] + 1

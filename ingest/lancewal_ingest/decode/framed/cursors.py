@@ -28,7 +28,7 @@ _ONE, _THREE = np.uint64(1), np.uint64(3)
 class Cursors:
     """See the module docstring."""
 
-    __slots__ = ("at", "buffer", "data", "depth", "doubtful", "ends", "limit", "steps_left", "words")
+    __slots__ = ("_lasts", "at", "buffer", "data", "depth", "doubtful", "ends", "limit", "steps_left", "words")
 
     def __init__(self, data: npt.NDArray[np.uint8], starts: Places, ends: Places, steps: int) -> None:
         """``starts`` and ``ends`` of the datums within ``data``, in ascending order.  ``steps``: ``steps_left``."""
@@ -44,6 +44,8 @@ class Cursors:
         self.doubtful = np.zeros(len(starts), np.bool_)
         self.steps_left = steps
         """Reads that may still be made at all cursors, of those that the format counts."""
+        self._lasts: list[Places] = []
+        """What ``lasts`` returned; empty until then.  All cursors of a chunk share it."""
         self.depth = 0
         """Types that are passed over and are being read, inside each other."""
 
@@ -51,6 +53,7 @@ class Cursors:
         """Return cursors for some rows, which stand at other places.  A row may be there several times."""
         few = object.__new__(Cursors)
         few.data, few.buffer, few.words, few.limit = self.data, self.buffer, self.words, self.limit
+        few._lasts = self._lasts
         few.at, few.ends = at, self.ends[rows]
         few.doubtful = np.zeros(len(rows), np.bool_)
         few.steps_left, few.depth = self.steps_left, self.depth
@@ -62,6 +65,12 @@ class Cursors:
         inner = self.some(np.arange(len(self)), self.at.copy())
         inner.ends = np.minimum(self.at + sizes, self.limit)
         return inner
+
+    def lasts(self) -> Places:
+        """Return the places of all bytes that end an integer, if they are in one.  They are looked for once in a chunk."""
+        if not self._lasts:
+            self._lasts.append(np.flatnonzero(self.data < 0x80))
+        return self._lasts[0]
 
     def __len__(self) -> int:
         return len(self.at)

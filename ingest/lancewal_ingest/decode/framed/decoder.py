@@ -57,6 +57,8 @@ from lancewal_kafka.headers import HeaderList
 NOTHING_ACCEPTED: Mapping[str, int] = MappingProxyType({})
 _GROWTH = 64
 """Bytes that a row may take for each byte of a payload whose schema nobody has seen yet.  It is weighed again then."""
+_MADE_MAX = 4096
+"""Most decoders that stay in memory, of schemas that cannot be used too."""
 
 
 class FramedFormat(Protocol):
@@ -218,6 +220,8 @@ class FramedDecoder:
                     found = self._format.decoder(writer, path)
                 except SchemaUnusable as unusable:
                     found = SchemaUnusable(f"schema {key}: {unusable}", unusable.kind)
+                if len(self._made) >= _MADE_MAX:
+                    self._made.clear()  # hostile values name a path each
                 self._made[made_for] = found
                 if not isinstance(found, SchemaUnusable):
                     self.largest_growth = tuple(map(max, self.largest_growth, found.growth))

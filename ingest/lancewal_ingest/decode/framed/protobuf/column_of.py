@@ -10,7 +10,7 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
 from lancewal_core.errors import InvalidSchema
 from lancewal_core.rows.column_types import format_type
-from lancewal_ingest.decode.framed.protobuf.schema import map_parts
+from lancewal_ingest.decode.framed.protobuf.schema import is_known, map_parts
 
 _F = FieldDescriptor
 _PLAIN: Mapping[int, pa.DataType] = {
@@ -31,12 +31,12 @@ _PLAIN: Mapping[int, pa.DataType] = {
     _F.TYPE_BYTES: pa.binary(),
     _F.TYPE_ENUM: pa.string(),
 }
-WRAPPERS = frozenset(
+_WRAPPERS = frozenset(
     f"google.protobuf.{name}Value"
     for name in ("Double", "Float", "Int64", "UInt64", "Int32", "UInt32", "Bool", "String", "Bytes")
 )
 """Messages whose only field is a value that may be missing."""
-TIMES: Mapping[str, Literal["timestamp", "duration"]] = {
+_TIMES: Mapping[str, Literal["timestamp", "duration"]] = {
     "google.protobuf.Timestamp": "timestamp",
     "google.protobuf.Duration": "duration",
 }
@@ -45,20 +45,40 @@ _NESTING_MAX = 16
 """Most lists, maps and structs inside each other in one column."""
 _FIELDS_MAX = 4096
 """Most fields in one column.  Names let a short schema say very many."""
+_ALL_FIELDS_MAX = 1 << 16
+"""Most fields in all columns of a schema together."""
 _SHOWN = 100
 
 
-def column_of(field: FieldDescriptor) -> pa.DataType | None:
-    """Return the type of a column that holds the values of a field; None if lancewal has no such column.
+class ColumnTypes:
+    """Types of columns for the fields of one schema."""
 
-    Times are in nanoseconds, of which a column holds those of the years 1678 to 2261."""
-    found = _ColumnTypes().of(field, _NESTING_MAX)
-    try:
-        if found is not None:
-            format_type(found)
-    except InvalidSchema:
-        return None
-    return found
+    def __init__(self) -> None:
+        self._left = _ALL_FIELDS_MAX
+
+    def of(self, field: FieldDescriptor) -> pa.DataType | None:
+        """Return the type of a column that holds the values of a field; None if lancewal has no such column.
+
+        Times are in nanoseconds, of which a column holds those of the years 1678 to 2261."""
+        most = min(self._left, _FIELDS_MAX)
+        types = _OneColumn(most)
+        found = types.of(field, _NESTING_MAX)
+        self._left -= most - max(types.left, 0)
+        try:
+            if found is not None:
+                format_type(found)
+        except InvalidSchema:
+            return None
+        return found
+
+
+def is_wrapper(message: Descriptor) -> bool:
+    return message.full_name in _WRAPPERS and is_known(message)
+
+
+def time_of(message: Descriptor) -> Literal["timestamp", "duration"] | None:
+    """Return which of Google's times a message is; None if it is none."""
+    return _TIMES.get(message.full_name) if is_known(message) else None
 
 
 def type_name(field: FieldDescriptor) -> str:
@@ -79,9 +99,9 @@ _TYPE_NAMES = {
 }
 
 
-class _ColumnTypes:
-    def __init__(self) -> None:
-        self._left = _FIELDS_MAX
+class _OneColumn:
+    def __init__(self, most: int) -> None:
+        self.left = most
 
     def of(self, field: FieldDescriptor, depth_left: int) -> pa.DataType | None:
         if not field.is_repeated:
@@ -94,16 +114,16 @@ class _ColumnTypes:
         return None if item is None else pa.list_(item)
 
     def _one(self, field: FieldDescriptor, depth_left: int) -> pa.DataType | None:
-        self._left -= 1
-        if depth_left <= 0 or self._left < 0 or field.type == _F.TYPE_GROUP:
+        self.left -= 1
+        if depth_left <= 0 or self.left < 0 or field.type == _F.TYPE_GROUP:
             return None
         message = field.message_type
         if message is None:
             return _PLAIN[field.type]
-        if message.full_name in WRAPPERS:
+        if is_wrapper(message):
             return _PLAIN[message.fields_by_number[1].type]
-        if message.full_name in TIMES:
-            return pa.timestamp("ns", "UTC") if TIMES[message.full_name] == "timestamp" else pa.duration("ns")
+        if (time := time_of(message)) is not None:
+            return pa.timestamp("ns", "UTC") if time == "timestamp" else pa.duration("ns")
         return self._struct(message, depth_left - 1)
 
     def _struct(self, message: Descriptor, depth_left: int) -> pa.DataType | None:

@@ -380,7 +380,7 @@ def _packed(field: MessageField, cursors: Cursors, runs: Mask, counts: Places) -
         cursors.at = cursors.at + sizes
         return found
     ends = cursors.at + sizes
-    lasts = np.flatnonzero(cursors.data < 0x80)
+    lasts = cursors.lasts()
     counts[:] = np.searchsorted(lasts, ends) - np.searchsorted(lasts, cursors.at)
     wrong = (sizes > 0) & (cursors.data[ends - 1] >= 0x80)
     cursors.doubtful |= wrong

@@ -32,7 +32,7 @@ from lancewal_ingest.decode.framed.protobuf.cells import (
     ProtoUuidText,
     ProtoWrapper,
 )
-from lancewal_ingest.decode.framed.protobuf.column_of import TIMES, UNITS, WRAPPERS, column_of, type_name
+from lancewal_ingest.decode.framed.protobuf.column_of import UNITS, ColumnTypes, is_wrapper, time_of, type_name
 from lancewal_ingest.decode.framed.protobuf.schema import is_map_entry, map_parts
 from lancewal_ingest.decode.naming import Names, Naming
 
@@ -68,7 +68,7 @@ _WIRES: Mapping[int, int] = {
 
 def mapped(writer: Descriptor, rows: RowSchema, naming: Naming) -> tuple[Mapped[MessageField], Message]:
     """Return the fields of a message with their cells, and the message of them.  ``rows``: by present names."""
-    mapper = FieldMapper[FieldDescriptor](rows, naming, column_of)
+    mapper = FieldMapper[FieldDescriptor](rows, naming, ColumnTypes().of)
     found = mapper.mapped([(field.name, field) for field in writer.fields], _Cells(mapper).field)
     return found, _message("", found.members)
 
@@ -147,20 +147,20 @@ class _Cells:
         return _plain(field, column, path)
 
     def _of_message(self, message: Descriptor, column: pa.DataType, names: Names | None, path: str) -> Cell | None:
-        name = message.full_name
         if pa.types.is_struct(column):
             fields = self.fields(message, Level(column, names, path))
             return ProtoMessage(path, column, _message(path, fields, names=column.names))
-        if name in WRAPPERS:
+        if is_wrapper(message):
             value = message.fields_by_number[1]
             cell = self._value(value, column, names, path)
             if cell is None:
                 return None
             only = MessageField(1, path, _WIRES[value.type], cell, 0, column, presence=False)
             return ProtoWrapper(path, column, _message(path, [only]))
-        if name not in TIMES:
+        time = time_of(message)
+        if time is None:
             return None
-        timestamp = TIMES[name] == "timestamp"
+        timestamp = time == "timestamp"
         if timestamp and not (pa.types.is_timestamp(column) and column.tz is not None):
             return None
         if not timestamp and not pa.types.is_duration(column):
@@ -170,14 +170,14 @@ class _Cells:
             for place, (field, type_) in enumerate(zip(message.fields, (pa.int64(), pa.int32()), strict=True))
             if (cell := _integer(field.type, type_, path)) is not None
         ]
-        return ProtoTime(path, column, _message(path, parts), TIMES[name], UNITS[column.unit])
+        return ProtoTime(path, column, _message(path, parts), time, UNITS[column.unit])
 
 
 def _plain(field: FieldDescriptor, column: pa.DataType, path: str) -> Cell | None:
     type_ = field.type
     # The value of a wrapper, and that of an entry of a map, are there if the wrapper or entry is.
     of = field.containing_type
-    alone = of is not None and (of.full_name in WRAPPERS or is_map_entry(of))
+    alone = of is not None and (is_wrapper(of) or is_map_entry(of))
     blank = not (field.has_presence or field.is_repeated or alone)
     if type_ in _NUMBERS:
         return _integer(type_, column, path)

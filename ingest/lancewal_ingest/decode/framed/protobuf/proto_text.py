@@ -275,10 +275,11 @@ class _Parser:
         while not self._skip("}"):
             self._member(message)
         # The oneofs that stand for optional fields come after all others.
+        taken = {*(one.name for one in message.field), *(one.name for one in message.oneof_decl)}
         for field in message.field:
             if field.proto3_optional:
                 field.oneof_index = len(message.oneof_decl)
-                message.oneof_decl.add(name=_free_name(f"_{field.name}", message))
+                message.oneof_decl.add(name=_free_name(f"_{field.name}", taken))
         self._depth -= 1
 
     def _member(self, message: descriptor_pb2.DescriptorProto) -> None:
@@ -443,8 +444,8 @@ def _entry_name(field: str) -> str:
     return "".join(part[:1].upper() + part[1:] for part in field.split("_")) + "Entry"
 
 
-def _free_name(name: str, message: descriptor_pb2.DescriptorProto) -> str:
-    taken = {*(one.name for one in message.field), *(one.name for one in message.oneof_decl)}
+def _free_name(name: str, taken: set[str]) -> str:
     while name in taken:
         name = f"X{name}"
+    taken.add(name)
     return name

@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 from google.protobuf import (
@@ -31,9 +32,9 @@ from google.protobuf import (
     type_pb2,
     wrappers_pb2,
 )
-from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.descriptor import Descriptor, FieldDescriptor, FileDescriptor
 from google.protobuf.descriptor_pool import DescriptorPool
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError, EncodeError
 
 from lancewal_core.process.library_errors import first_line
 from lancewal_core.wal.writer_schemas import SCHEMA_BYTES_MAX, WriterSchema
@@ -43,6 +44,8 @@ from lancewal_ingest.decode.framed.protobuf.proto_text import NESTING_MAX, Proto
 _SHOWN = 100
 _MAIN = "<schema>.proto"
 _IMPORTS_DEEP = 100
+_LINKED_MAX = 16
+"""Most schemas that stay linked."""
 _GOOGLE: Mapping[str, Any] = {
     one.DESCRIPTOR.name: one.DESCRIPTOR
     for one in (
@@ -58,6 +61,9 @@ _GOOGLE: Mapping[str, Any] = {
         type_pb2,
         wrappers_pb2,
     )
+}
+_GOOGLE_MESSAGES: Mapping[str, Descriptor] = {
+    message.full_name: message for file in _GOOGLE.values() for message in file.message_types_by_name.values()
 }
 _BUILT_IN = {
     "confluent/type/decimal.proto": 'syntax = "proto3"; package confluent.type; '
@@ -75,6 +81,23 @@ _BUILT_IN = {
 
 def message_of(schema: WriterSchema, path: tuple[int, ...]) -> Descriptor:
     """Return the message of a writer schema that a path names."""
+    found = _messages(schema)
+    if isinstance(found, str):
+        raise SchemaUnusable(found)
+    return _chosen(found, path)
+
+
+@lru_cache(_LINKED_MAX)
+def _messages(schema: WriterSchema) -> Sequence[Descriptor] | str:
+    """Return the messages at the top of a schema, or why it is unusable.  Each value may name another path, so schemas stay
+    linked."""
+    try:
+        return list(_linked(schema).message_types_by_name.values())
+    except SchemaUnusable as unusable:
+        return str(unusable)
+
+
+def _linked(schema: WriterSchema) -> FileDescriptor:
     if schema.kind != "protobuf":
         raise SchemaUnusable(f"expected a schema of Protobuf; its kind is {schema.kind}")
     try:
@@ -85,8 +108,17 @@ def message_of(schema: WriterSchema, path: tuple[int, ...]) -> Descriptor:
         raise SchemaUnusable(f"the schema and those that it refers to have more than {SCHEMA_BYTES_MAX} bytes")
     linker = _Linker(dict(schema.references))
     linker.add(_parsed(schema.text, _MAIN, "schema"), 0)
-    file = linker.pool.FindFileByName(_MAIN)
-    return _chosen(list(file.message_types_by_name.values()), path)
+    return linker.pool.FindFileByName(_MAIN)
+
+
+def is_known(message: Descriptor) -> bool:
+    """Return whether a message is one of Google's, and not another one that has its name."""
+    google = _GOOGLE_MESSAGES.get(message.full_name)
+    return google is not None and _shape(message) == _shape(google)
+
+
+def _shape(message: Descriptor) -> list[tuple[object, ...]]:
+    return [(one.name, one.number, one.type, one.is_repeated, one.has_presence) for one in message.fields]
 
 
 def is_map_entry(message: Descriptor | None) -> bool:
@@ -101,15 +133,15 @@ def map_parts(field: FieldDescriptor) -> tuple[FieldDescriptor, FieldDescriptor]
     return message.fields_by_number[1], message.fields_by_number[2]
 
 
-def _chosen(messages: list[Descriptor], path: tuple[int, ...]) -> Descriptor:
+def _chosen(messages: Sequence[Descriptor], path: tuple[int, ...]) -> Descriptor:
     """Return the message at a path.  Its numbers count messages, and within a message perhaps those of its maps too."""
-    found = _at(messages, path[0])
+    found = list(_at(messages, path[0]))
     for number in path[1:]:
         found = [
             within
             for one in found
             for within in (
-                *_at(one.nested_types, number),
+                *_at(list(one.nested_types), number),
                 *_at([other for other in one.nested_types if not is_map_entry(other)], number),
             )
             if not is_map_entry(within)
@@ -126,9 +158,8 @@ def _chosen(messages: list[Descriptor], path: tuple[int, ...]) -> Descriptor:
     return found[0]
 
 
-def _at(messages: Iterable[Descriptor], number: int) -> list[Descriptor]:
-    given = list(messages)
-    return given[number : number + 1]
+def _at(messages: Sequence[Descriptor], number: int) -> Sequence[Descriptor]:
+    return messages[number : number + 1]
 
 
 def _parsed(text: str, name: str, where: str) -> descriptor_pb2.FileDescriptorProto:
@@ -140,8 +171,14 @@ def _parsed(text: str, name: str, where: str) -> descriptor_pb2.FileDescriptorPr
         except ProtoSyntaxError as error:
             raise SchemaUnusable(f"{where}: {error}") from None
     file.name = name
+    # Features say how the bytes of editions are read.
+    kept = descriptor_pb2.FileOptions()
+    if file.options.HasField("features"):
+        kept.features.CopyFrom(file.options.features)
     for part in ("service", "extension", "source_code_info", "options"):
         file.ClearField(part)
+    if kept.ByteSize():
+        file.options.CopyFrom(kept)
     messages = [(one, 1) for one in file.message_type]
     while messages:
         message, depth = messages.pop()
@@ -181,7 +218,7 @@ class _Linker:
         where = "schema" if file.name == _MAIN else f"reference {file.name[:_SHOWN]!a}"
         try:
             self.pool.AddSerializedFile(file.SerializeToString())
-        except (TypeError, ValueError, DecodeError) as error:
+        except (TypeError, ValueError, DecodeError, EncodeError) as error:
             raise SchemaUnusable(f"{where}: {first_line(error)[: 2 * _SHOWN]!a}") from None
 
     def _import(self, name: str, depth: int) -> bool:

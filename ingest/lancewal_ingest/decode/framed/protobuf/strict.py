@@ -20,7 +20,7 @@ import re
 import struct
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
 import numpy as np
@@ -79,10 +79,12 @@ _Tags = dict[int, "array[int]"]
 class Payload:
     """The bytes of one payload, and the place up to which they are read."""
 
-    __slots__ = ("at", "data", "end", "late", "other_names")
+    __slots__ = ("at", "data", "end", "late", "other_names", "sizes")
 
-    def __init__(self, data: bytes, other_names: Counter[OtherName]) -> None:
-        self.data = data
+    def __init__(self, pieces: Sequence[bytes], other_names: Counter[OtherName]) -> None:
+        """``pieces``: values of one field, which are merged.  No value within crosses from one to the next."""
+        self.data = data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        self.sizes: Sequence[int] = array("I", map(len, pieces))
         self.at = 0
         self.end = len(data)
         """End of the message, or of the run of items, that is being read."""
@@ -90,9 +92,9 @@ class Payload:
         """The first refusal that comes from a column, and not from the bytes."""
         self.other_names = other_names
 
-    def within(self, data: bytes) -> Payload:
+    def within(self, pieces: Sequence[bytes]) -> Payload:
         """Return the bytes of a message within, which shares what is noted."""
-        return Payload(data, self.other_names)
+        return Payload(pieces, self.other_names)
 
     def count(self, path: str) -> None:
         """Count a number that the schema does not know."""
@@ -153,7 +155,7 @@ def read_message(
 
     ``keys``: name of each primary key column, by its place.  Numbers that the message does not know are added to
     ``other_names`` if it is a row."""
-    payload = Payload(data, Counter())
+    payload = Payload((data,), Counter())
     cells = _read(message, payload)
     for place, name in keys.items():
         if cells.get(place) is None:
@@ -187,8 +189,7 @@ def _read(message: Message, payload: Payload) -> dict[int, Any]:
     of_oneof: dict[int, int] = {}
     where = _of(message)
     by_number = message.by_number
-    while payload.at < payload.end:
-        begin = payload.at
+    for begin in _tags(payload):
         number, wire = payload.tag(where)
         field = by_number.get(number)
         if field is None:
@@ -201,8 +202,9 @@ def _read(message: Message, payload: Payload) -> dict[int, Any]:
             last = of_oneof.get(field.oneof)
             if last is not None and last != number:
                 values.pop(last, None)
-                later.pop(last, None)
                 seen.discard(last)
+                if (tags := later.pop(last, None)) is not None:
+                    _check(by_number[last], payload, tags)
             of_oneof[field.oneof] = number
         seen.add(number)
         if field.place is None:
@@ -223,12 +225,28 @@ def _read(message: Message, payload: Payload) -> dict[int, Any]:
     return cells
 
 
+def _tags(payload: Payload) -> Iterator[int]:
+    """Yield the place of each tag.  A value ends within the piece in which its tag is."""
+    payload.end = 0
+    for size in payload.sizes:
+        payload.end += size
+        while payload.at < payload.end:
+            yield payload.at
+
+
+def _check(field: MessageField, payload: Payload, tags: array[int]) -> None:
+    """Read a message that does not count, since another member of its oneof came after it.  It must be well-formed."""
+    at = payload.at
+    _whole(field, payload, list(_runs(payload, tags)))
+    payload.at, payload.late = at, None
+
+
 def _cell(field: MessageField, payload: Payload, values: _Values, later: _Tags) -> Any:
     tags = later.get(field.number)
     if field.form != "one":
         return _items(field, payload, tags)
     if tags is not None:
-        return _whole(field, payload, b"".join(_runs(payload, tags, field)))
+        return _whole(field, payload, list(_runs(payload, tags)))
     if field.number in values:
         found, late = values[field.number]
         payload.late = payload.late or late
@@ -240,21 +258,21 @@ def _zero(field: MessageField, payload: Payload) -> Any:
     """Return the cell of an absent value without presence."""
     match field.cell:
         case ProtoMessage() | ProtoWrapper() | ProtoTime():
-            return _whole(field, payload, b"")
+            return _whole(field, payload, (b"",))
         case ProtoUuidText(blank=False) | ProtoBytes(exactly=int(), blank=False):
             return payload.refuse("type", field.path, "a value of the size that the column needs")
     return zero_of(field.cell)
 
 
-def _whole(field: MessageField, payload: Payload, data: bytes) -> Any:
-    """Return the cell of a message, whose bytes are all that came of it."""
-    within = payload.within(data)
+def _whole(field: MessageField, payload: Payload, pieces: Sequence[bytes]) -> Any:
+    """Return the cell of a message, whose pieces are all that came of it."""
+    within = payload.within(pieces)
     found = _READERS[type(field.cell)](field.cell, within, _where(field))
     payload.late = payload.late or within.late
     return found
 
 
-def _runs(payload: Payload, tags: array[int], field: MessageField) -> Iterator[bytes]:
+def _runs(payload: Payload, tags: array[int]) -> Iterator[bytes]:
     """Yield the bytes of each value of a length.  All of them were passed over before."""
     for place in tags:
         payload.at = place
@@ -294,7 +312,7 @@ def _each(field: MessageField, payload: Payload, tags: array[int]) -> Iterator[A
         if message:
             data = payload.bytes(payload.varint(where), where)
             if data or empty is _REFUSED:
-                found = _whole(field, payload, data)
+                found = _whole(field, payload, (data,))
                 if not data:
                     empty = found  # very many empty messages are one cell
                 yield found

@@ -9,6 +9,8 @@ import pytest
 from lancewal_core.names.ids import SchemaKey
 from lancewal_core.rows.schema import Op, RowSchema
 from lancewal_core.wal.writer_schemas import StoredSchema, WriterSchema, stored_schema
+from lancewal_ingest.decode.framed.cursors import Cursors
+from lancewal_ingest.decode.framed.decoder import FramedDecoder
 from lancewal_ingest.decode.framed.payloads import SchemaUnusable
 from lancewal_ingest.decode.framed.protobuf.decoder import ProtobufFormat
 from lancewal_ingest.decode.naming import Names, Naming, OtherName
@@ -80,6 +82,14 @@ def test_an_unknown_field_refuses_every_payload_and_names_what_could_be_a_column
 
 def ignoring(name: str) -> Naming:
     return Naming(Names({"id": None, name: None if name != "many" else Names({"a": None, "s": None})}, ignores=True))
+
+
+def test_new_columns_of_a_schema_have_a_limit_of_fields_together() -> None:
+    wide = f"message Wide {{ {''.join(f'int32 f{number} = {number};' for number in range(1, 4000))} }}"
+    text = row("".join(f"Wide w{number} = {number};" for number in range(2, 40)) + f"int32 last = 40; {wide}")
+    found = decoded(decoder(text, pa.schema([("id", pa.int64())])), [ID])
+    assert {one.kind for one in found.refused} == {"unknown_column"}
+    assert list(found.new_fields) == [f"w{number}" for number in range(2, 18)]
 
 
 def test_former_and_present_names_and_those_of_the_table() -> None:
@@ -192,6 +202,19 @@ def test_frames_name_the_message() -> None:
     assert {one.place: one.kind for one in found.refused} == {4: "unusable_schema", 5: "wrong_format"}
 
 
+def test_paths_that_values_name_leave_little_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lancewal_ingest.decode.framed.decoder._MADE_MAX", 3)
+    rows = RowSchema(pa.schema([("id", pa.int64())]), ("id",), ("id",))
+    of = value_decoder("protobuf", rows, schemas=Known('syntax = "proto3"; message A { int64 id = 1; }'))
+    values = [framed(b"\2" + varint(2 * number), ID) for number in range(20)]
+    for _ in range(2):
+        found = of.decode(values, np.zeros(len(values), np.uint8))
+        assert [part.columns[0].to_pylist() for part in found.parts] == [[7]]
+        assert len(found.refused) == 19
+    assert isinstance(of, FramedDecoder)
+    assert len(of._made) <= 3
+
+
 @pytest.mark.parametrize(
     ("fields", "header", "present", "cells"),
     [
@@ -252,6 +275,24 @@ def test_lists_in_lists_are_the_same_rows_however_much_is_read_together(monkeypa
     for steps in (0, 3, 6, 9, 20, 1000):
         monkeypatch.setattr(of, "steps_max", steps)
         assert outcomes(decoded(of, payloads)) == expected
+
+
+def test_runs_of_numbers_in_lists_do_not_read_their_neighbours_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    columns = pa.schema([("id", pa.int64()), ("v", pa.list_(pa.struct([("n", pa.list_(pa.int64()))])))])
+    of = decoder(row("message L { repeated int64 n = 1; } repeated L v = 2;"), columns)
+    payloads = [ID + tagged(2, 2, tagged(1, 2, bytes(range(count)))) * count for count in range(1, 60)]
+    asked: list[int] = []
+
+    def lasts(cursors: Cursors) -> np.ndarray:
+        found = list_of_lasts(cursors)
+        asked.append(id(found))
+        return found
+
+    list_of_lasts = Cursors.lasts
+    monkeypatch.setattr(Cursors, "lasts", lasts)
+    assert outcomes(decoded(of, payloads)) == by_one(of, payloads)
+    assert len(asked) > 100
+    assert len({*asked}) == 1
 
 
 def test_a_refusal_names_the_column_and_what_it_expects() -> None:

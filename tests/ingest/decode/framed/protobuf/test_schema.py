@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from lancewal_ingest.decode.framed.payloads import SchemaUnusable
 from lancewal_ingest.decode.framed.protobuf import schema as schemas
 from lancewal_ingest.decode.framed.protobuf.proto_text import NESTING_MAX, parse_proto
 from lancewal_ingest.decode.framed.protobuf.schema import message_of
+from tests.ingest.decode.framed.outcomes import decoded
 from tests.ingest.decode.framed.protobuf.cases import Table, decoder, tables
 from tests.support.fuzzing import damaged, fuzz
 
@@ -184,6 +186,79 @@ def test_what_is_no_schema_is_unusable_and_says_why(text: str, message: str) -> 
     assert message in str(caught.value)
     assert caught.value.kind == "unusable_schema"
     assert len(str(caught.value)) < 400
+
+
+@pytest.mark.parametrize(
+    "body", ["string a = 1;", "fixed64 seconds = 1; int32 nanos = 2;", "int64 seconds = 1;", "repeated int64 value = 1;",
+             "NAME value = 1;", "int64 value = 2;"]
+)  # fmt: skip
+@pytest.mark.parametrize(("name", "column"), [("Timestamp", pa.timestamp("us", "UTC")), ("Int64Value", pa.int64())])
+def test_a_message_that_has_but_the_name_of_googles_is_none_of_them(name: str, column: pa.DataType, body: str) -> None:
+    declared = f"message {name} {{ {body.replace('NAME', name)} }}"
+    text = f'syntax = "proto3"; package google.protobuf; {declared} message Row {{ int64 id = 1; {name} v = 2; }}'
+    with pytest.raises(SchemaUnusable, match=f"the schema has message google.protobuf.{name}"):
+        decoder(text, pa.schema([("id", pa.int64()), ("v", column)]))
+    found = decoded(decoder(text, pa.schema([("id", pa.int64())])), [b"\x08\1"])
+    assert {one.kind for one in found.refused} == {"unknown_column"}
+
+
+def test_features_of_an_edition_say_what_an_absent_field_is() -> None:
+    file = parse_proto('syntax = "proto3"; message Row { int64 id = 1; int32 v = 2; }', "any.proto")
+    file.syntax, file.edition = "editions", descriptor_pb2.EDITION_2023
+    columns = pa.schema([("id", pa.int64()), ("v", pa.int32())])
+    for presence, cell in [("EXPLICIT", None), ("IMPLICIT", 0)]:
+        file.options.features.field_presence = descriptor_pb2.FeatureSet.FieldPresence.Value(presence)
+        of = decoder(base64.standard_b64encode(file.SerializeToString()).decode(), columns)
+        assert decoded(of, [b"\x08\1"]).parts[0].columns[1].to_pylist() == [cell]
+
+
+def test_optional_fields_cost_no_more_than_other_ones() -> None:
+    def calls(label: str) -> int:
+        count = 0
+
+        def called(*_: object) -> None:
+            nonlocal count
+            count += 1
+
+        fields = "".join(f"{label} int32 f{number} = {number};" for number in range(1, 300))
+        sys.setprofile(called)
+        try:
+            parse_proto(f'syntax = "proto3"; message Row {{ {fields} }}', "any.proto")
+        finally:
+            sys.setprofile(None)
+        return count
+
+    assert calls("optional") < 2 * calls("")
+
+
+def test_oneofs_that_stand_for_optional_fields_have_names_of_their_own() -> None:
+    fields = "optional int32 a = 1; optional int32 _a = 2; int32 X_a = 3; oneof X__a { int32 b = 4; }"
+    text = f'syntax = "proto3"; message Row {{ {fields} }}'
+    row: Any = message_of(WriterSchema("protobuf", text), (0,))
+    assert [one.name for one in row.oneofs] == ["X__a", "XX_a", "__a"]
+
+
+def test_a_schema_is_linked_once_whatever_paths_values_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    parsed: list[str] = []
+
+    def parse(text: str, name: str) -> descriptor_pb2.FileDescriptorProto:
+        parsed.append(name)
+        return parse_proto(text, name)
+
+    monkeypatch.setattr(schemas, "parse_proto", parse)
+    for text, message in [("message Once { }", "no message at the path"), ("message Once { 7 }", "expected required")]:
+        for number in range(1, 5):
+            with pytest.raises(SchemaUnusable, match=message):
+                message_of(WriterSchema("protobuf", text), (number, number))
+    assert parsed == ["<schema>.proto"] * 2
+
+
+def test_a_descriptor_that_is_not_whole_is_unusable() -> None:
+    file = parse_proto('syntax = "proto3"; message Row { int64 id = 1; }', "any.proto")
+    file.message_type[0].options.uninterpreted_option.add().name.add()
+    text = base64.standard_b64encode(file.SerializePartialToString()).decode()
+    with pytest.raises(SchemaUnusable, match="required"):
+        message_of(WriterSchema("protobuf", text), (0,))
 
 
 def test_imports_are_linked_once_and_in_any_order() -> None:

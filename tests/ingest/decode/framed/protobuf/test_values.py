@@ -255,6 +255,27 @@ def test_the_last_value_of_a_field_counts() -> None:
     assert whole("google.protobuf.Int64Value", pa.int64(), tagged(2, 2, tagged(1, 0, b"\5")) + tagged(2, 2)) == [5]
 
 
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (varint(2 << 3 | 2) + b"\5", b"hello"), (varint(1 << 3), b"\5"), (b"\x88", b"\0\5"),
+        (tagged(9, 3), tagged(9, 4)), (varint(9 << 3 | 1) + b"\0" * 3, b"\0" * 5), (tagged(1, 0, b"\x81"), b"\1"),
+    ],
+    ids=bytes.hex,
+)  # fmt: skip
+def test_a_value_does_not_go_on_in_the_next_piece_of_its_message(first: bytes, second: bytes) -> None:
+    assert whole("In", INNER, tagged(2, 2, first) + tagged(2, 2, second)) == "malformed"
+    assert whole("In", INNER, tagged(2, 2) + tagged(2, 2, first + second)) != "malformed"
+
+
+def test_a_member_of_a_oneof_that_does_not_count_is_well_formed() -> None:
+    text = message("oneof o { int32 w = 3; In v = 2; } ")
+    of = decoder(text, pa.schema([("id", pa.int64()), ("v", INNER), ("w", pa.int32())]))
+    payloads = [ID + tagged(2, 2, b"\x0f") + tagged(3, 0, b"\1"),
+                ID + tagged(2, 2, b"\x0f") + tagged(3, 0, b"\1") + tagged(2, 2)]  # fmt: skip
+    assert {one.kind for one in decoded(of, payloads).refused} == {"malformed"}
+
+
 def test_the_last_member_of_a_oneof_clears_the_others() -> None:
     text = message("oneof o { int32 w = 3; In v = 2; } ")
     columns = pa.schema([("id", pa.int64()), ("v", INNER), ("w", pa.int8())])
