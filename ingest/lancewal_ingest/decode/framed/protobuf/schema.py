@@ -185,8 +185,15 @@ def _parsed(text: str, name: str, where: str) -> descriptor_pb2.FileDescriptorPr
         if depth > NESTING_MAX:
             raise SchemaUnusable(f"{where}: messages nest more than {NESTING_MAX} deep")
         message.ClearField("extension")
+        if message.options.map_entry and not _is_entry(message):
+            raise SchemaUnusable(f"{where}: the message of a map has a key and a value, and nothing else")
         messages += [(one, depth + 1) for one in message.nested_type]
     return file
+
+
+def _is_entry(message: descriptor_pb2.DescriptorProto) -> bool:
+    fields = [(one.number, one.label) for one in message.field]
+    return sorted(fields) == [(number, descriptor_pb2.FieldDescriptorProto.LABEL_OPTIONAL) for number in (1, 2)]
 
 
 def _serialized(text: str) -> descriptor_pb2.FileDescriptorProto | None:
@@ -208,7 +215,7 @@ class _Linker:
         if depth > _IMPORTS_DEEP:
             raise SchemaUnusable(f"imports are more than {_IMPORTS_DEEP} deep")
         self._added.add(file.name)
-        public = {file.dependency[number] for number in file.public_dependency if number < len(file.dependency)}
+        public = {file.dependency[number] for number in file.public_dependency if 0 <= number < len(file.dependency)}
         there = [name for name in dict.fromkeys(file.dependency) if self._import(name, depth + 1)]
         for part in ("dependency", "public_dependency", "weak_dependency", "option_dependency"):
             if part in file.DESCRIPTOR.fields_by_name:

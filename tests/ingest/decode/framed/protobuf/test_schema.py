@@ -261,6 +261,30 @@ def test_a_descriptor_that_is_not_whole_is_unusable() -> None:
         message_of(WriterSchema("protobuf", text), (0,))
 
 
+def test_a_descriptor_of_no_file_is_unusable() -> None:
+    text = 'syntax = "proto3"; message Row { int64 id = 1; map<string, int32> m = 2; }'
+    whole = parse_proto(text, "any.proto")
+    entry = whole.message_type[0].nested_type[0]
+    files = []
+    for fields in ([entry.field[0]], [entry.field[1]], [*entry.field, entry.field[0]], [entry.field[0]] * 2, []):
+        file = descriptor_pb2.FileDescriptorProto()
+        file.CopyFrom(whole)
+        del file.message_type[0].nested_type[0].field[:]
+        file.message_type[0].nested_type[0].field.extend(fields)
+        files.append(file)
+    repeated = descriptor_pb2.FileDescriptorProto()
+    repeated.CopyFrom(whole)
+    repeated.message_type[0].nested_type[0].field[1].label = descriptor_pb2.FieldDescriptorProto.LABEL_REPEATED
+    public = descriptor_pb2.FileDescriptorProto()
+    public.CopyFrom(whole)
+    public.public_dependency.append(-1)
+    columns = pa.schema([("id", pa.int64()), ("m", pa.map_(pa.string(), pa.int32()))])
+    for file in (*files, repeated):
+        with pytest.raises(SchemaUnusable):
+            decoder(base64.standard_b64encode(file.SerializeToString()).decode(), columns)
+    assert decoder(base64.standard_b64encode(public.SerializeToString()).decode(), columns).fills == {"id", "m"}
+
+
 def test_imports_are_linked_once_and_in_any_order() -> None:
     a = ("a.proto", 'syntax = "proto3"; import "b.proto"; message A { B b = 1; }')
     b = (
