@@ -53,7 +53,7 @@ def accept(
     named = schema_key_of(schema)
     if named is None:
         raise InvalidInput(
-            f"{schema[:80]!a} is not a schema: expected a number below 2^32, a GUID, or {SCHEMA_KEY_FORM}"
+            f"{schema[:80]!a} is not a schema: expected a number from 1 to 2^32-1, a GUID, or {SCHEMA_KEY_FORM}"
         )
     with closing(ThreadTasks(workers=1)) as tasks:
         context = open_context(settings, tasks, SystemClock())

@@ -25,9 +25,9 @@ from lancewal_core.rows.schema import RowSchema
 from lancewal_core.table.contract import OTHER_RECORD
 from lancewal_ingest.decode.avro.schema import AvroRecord
 from lancewal_ingest.decode.connect.envelope import Heads, check_members, payload_after, schema_and_payload
-from lancewal_ingest.decode.connect.kept import KeptByText
 from lancewal_ingest.decode.connect.rows import ConnectRows
 from lancewal_ingest.decode.connect.schema import parse_schema
+from lancewal_ingest.decode.framed.kept import KeptByText
 from lancewal_ingest.decode.framed.payloads import SchemaUnusable
 from lancewal_ingest.decode.json.defaults import Defaults
 from lancewal_ingest.decode.json.foreign import framed_format

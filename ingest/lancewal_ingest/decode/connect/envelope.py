@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from lancewal_ingest.decode.connect.kept import KeptByText
+from lancewal_ingest.decode.framed.kept import KeptByText
 from lancewal_ingest.decode.json.strict import given_twice, member_texts, object_end, parse_object
 from lancewal_ingest.decode.outcomes import WRONG_FORMAT, Refusal
 

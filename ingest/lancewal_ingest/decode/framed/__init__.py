@@ -1,8 +1,8 @@
 """Values that name the schema they were written under, as a schema registry's serializers write them.
 
 ``frames`` reads which schema values name.  ``payloads`` is the interface of a format here.  ``decoder`` decodes values by
-the stored schemas that they name.  ``json_schema`` is JSON after a frame, and ``json_schema_columns`` has column types for
-the properties of such a schema.
+the stored schemas that they name, and ``kept`` limits what stays in memory of schemas.  ``json_schema`` is JSON after a
+frame, and ``json_schema_columns`` has column types for the properties of such a schema.
 
 Formats with schemas that have fields share the rest.  ``mapping`` finds the column of a field.  ``typed`` decodes payloads by
 a columnar and a strict reader.  ``cursors`` and ``arrays`` are for the columnar one, ``assembly`` for the strict one.

@@ -3,7 +3,8 @@
 1. A value is decoded by the schema that the table has stored for the name in its frame, never by what a registry says.  Of
    several versions that one counts that the contract and the place of the record say (``writer_schemas``).
    Without one, the value is refused as ``unknown_schema``.  Ingest asks for it first, and lets the partition wait.
-2. Values of one schema are decoded together, by one ``PayloadDecoder`` that stays in memory.
+2. Values of one schema are decoded together, by one ``PayloadDecoder``.  Those of the schemas that were used last stay in
+   memory.
 3. A schema that is not valid, or cannot fill the columns, makes each of its values bad (``unusable_schema``).
 4. Where payloads do not tell which columns a patch has, the header ``lancewal.fields`` does: names of columns, separated
    by commas.  Other columns of the payload do not count.
@@ -33,6 +34,7 @@ from lancewal_ingest.decode.framed.frames import (
     Framed,
     FrameReader,
 )
+from lancewal_ingest.decode.framed.kept import KeptByText
 from lancewal_ingest.decode.framed.payloads import PayloadDecoder, SchemaUnusable
 from lancewal_ingest.decode.naming import Naming, OtherName
 from lancewal_ingest.decode.operations import FIELDS_HEADER
@@ -58,7 +60,7 @@ NOTHING_ACCEPTED: Mapping[str, int] = MappingProxyType({})
 _GROWTH = 64
 """Bytes that a row may take for each byte of a payload whose schema nobody has seen yet.  It is weighed again then."""
 _MADE_MAX = 4096
-"""Most decoders that stay in memory, of schemas that cannot be used too."""
+"""Most decoders that stay in memory, of schemas that cannot be used too.  Hostile values name a path each."""
 
 
 class FramedFormat(Protocol):
@@ -100,7 +102,7 @@ class FramedDecoder:
         self._rows = rows
         self._naming = naming
         self._lock = Lock()
-        self._made: dict[tuple[SchemaKey, int, tuple[int, ...]], PayloadDecoder | SchemaUnusable] = {}
+        self._made = KeptByText[PayloadDecoder | SchemaUnusable](_MADE_MAX)
         self.largest_growth: tuple[int, ...] = (_GROWTH, 0)
         """Largest growth of all schemas so far (``PayloadDecoder.growth``)."""
         self.names: Collection[str] = format_.columns
@@ -212,7 +214,7 @@ class FramedDecoder:
         versions = self._schemas.read(key, version)
         if not versions or (writer := versions[version - 1].writer) is None:
             return SchemaUnusable(f"the table has no schema for {key}, which the frame names", "unknown_schema")
-        made_for = key, version, path
+        made_for = f"{key} {version} {path}".encode()
         with self._lock:
             found = self._made.get(made_for)
             if found is None:
@@ -220,9 +222,7 @@ class FramedDecoder:
                     found = self._format.decoder(writer, path)
                 except SchemaUnusable as unusable:
                     found = SchemaUnusable(f"schema {key}: {unusable}", unusable.kind)
-                if len(self._made) >= _MADE_MAX:
-                    self._made.clear()  # hostile values name a path each
-                self._made[made_for] = found
+                self._made.put(made_for, found, writer.nbytes)
                 if not isinstance(found, SchemaUnusable):
                     self.largest_growth = tuple(map(max, self.largest_growth, found.growth))
         return found

@@ -12,8 +12,8 @@ import pytest
 from lancewal_core.wal.writer_schemas import SCHEMA_BYTES_MAX
 from lancewal_ingest.decode.connect import decoder as module
 from lancewal_ingest.decode.connect.decoder import ConnectDecoder
-from lancewal_ingest.decode.connect.kept import TEXTS_BYTES_MAX, TEXTS_MAX
 from lancewal_ingest.decode.connect.schema import parse_schema
+from lancewal_ingest.decode.framed.kept import TEXTS_BYTES_MAX, TEXTS_MAX
 from lancewal_ingest.decode.json.strict import DEPTH_MAX
 from lancewal_ingest.decode.naming import Naming
 from lancewal_ingest.decode.value_decoder import DecodedValues

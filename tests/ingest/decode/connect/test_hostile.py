@@ -7,7 +7,7 @@ import json
 import pyarrow as pa
 import pytest
 
-from lancewal_ingest.decode.connect.kept import TEXTS_BYTES_MAX
+from lancewal_ingest.decode.framed.kept import TEXTS_BYTES_MAX
 from lancewal_ingest.decode.naming import Names, Naming
 from tests.ingest.decode.connect.cases import KEY, cells, decode, decoder, field, refusals, struct, value
 from tests.support.fuzzing import memory_bound

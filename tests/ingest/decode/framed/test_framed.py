@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from unittest.mock import Mock
 
 import numpy as np
 import pyarrow as pa
@@ -14,6 +15,7 @@ from lancewal_core.rows.schema import Op, RowSchema
 from lancewal_core.wal.writer_schemas import StoredSchema, WriterSchema, stored_schema
 from lancewal_ingest.decode.avro.decoder import AvroFormat
 from lancewal_ingest.decode.framed.decoder import NOTHING_ACCEPTED, FramedDecoder
+from lancewal_ingest.decode.framed.kept import TEXTS_BYTES_MAX
 from lancewal_ingest.decode.naming import PLAIN, Names, Naming
 from lancewal_ingest.decode.value_decoder import DecodedValues
 from tests.ingest.decode.avro.cases import record, written
@@ -70,6 +72,26 @@ def test_one_schema_before_payloads_and_in_headers() -> None:
         )
     }
     assert got == dict(enumerate(rows))
+
+
+def test_decoders_of_the_schemas_that_were_used_last_stay_in_memory() -> None:
+    """A topic may name any number of schemas.  One that comes again and again is read once."""
+    often, seldom = SEVEN, [SchemaKey(f"id-{number}") for number in range(8, 8 + 40)]
+    avro = {key: {**record([("id", "long")]), "doc": key.rjust(1 << 17)} for key in (often, *seldom)}
+    known = Mock(read=lambda key, at_least=1: Known(avro[key]).read(key))
+    format_ = AvroFormat(ROWS, PLAIN)
+    made = Mock(wraps=format_.decoder)
+    format_.decoder = made  # type: ignore[method-assign] # the same one, counted
+    of = FramedDecoder(format_, ROWS, PLAIN, known)
+    values = list[bytes]()
+    for number, key in enumerate(seldom):
+        values = [b"\0" + int(one[3:]).to_bytes(4) + written(avro[one], [{"id": number}])[0] for one in (often, key)]
+        found = of.decode(values, np.full(2, Op.UPSERT, np.uint8))
+        assert [part.columns[0].to_pylist() for part in found.parts] == [[number]] * 2
+        assert 0 < of._made.nbytes <= TEXTS_BYTES_MAX
+    assert made.call_count == 1 + len(seldom)
+    of.decode(values, np.full(2, Op.UPSERT, np.uint8))
+    assert made.call_count == 1 + len(seldom)
 
 
 def test_a_weight_is_that_of_the_version_that_takes_most() -> None:
