@@ -26,8 +26,8 @@ _CUT_FORM = f"1 to {CUT_NAME_MAX} characters of [a-zA-Z0-9_-]"
 TABLE_NAME_MAX = 200
 """Longest name of a table in a catalog.  With ``.lance`` behind it, it is still the name of a file."""
 _TABLE_PATTERN_FORM = f"1 to {TABLE_NAME_MAX} characters of [a-zA-Z0-9_.-] and *, which stands for any characters"
-SCHEMA_KEY_FORM = "id- and a number below 2^32, or guid- and a UUID in lower case"
-_SCHEMA_KEY = re.compile(r"id-(0|[1-9][0-9]{0,9})|guid-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+SCHEMA_KEY_FORM = "id- and a number from 1 to 2^32-1, or guid- and a UUID in lower case"
+_SCHEMA_KEY = re.compile(r"id-([1-9][0-9]{0,9})|guid-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _CUT = re.compile(rf"[a-zA-Z0-9_-]{{1,{CUT_NAME_MAX}}}")
 _TABLE_PATTERN = re.compile(rf"[a-zA-Z0-9_.*-]{{1,{TABLE_NAME_MAX}}}")
 _WORD = re.compile(rf"[a-zA-Z0-9._-]{{1,{WORD_MAX}}}")
@@ -61,7 +61,7 @@ def cut_name(text: str) -> str:
 
 
 def is_schema_key(text: str) -> bool:
-    """Return whether values can name a schema by this text (``SchemaKey``)."""
+    """Return whether values can name a schema by this text (``SchemaKey``).  No frame names the id 0."""
     match = _SCHEMA_KEY.fullmatch(text)
     return match is not None and (match[1] is None or int(match[1]) < 1 << 32)
 

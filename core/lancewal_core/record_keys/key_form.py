@@ -39,8 +39,8 @@ _PATH = re.compile(r"(\.(0|[1-9][0-9]{0,9})){0,64}")
 _FIRST_MESSAGE = (0,)
 _WRITTEN_OUT = re.compile(r"schema-[0-9a-f]{32}")
 KEY_FORM_FORM = (
-    "a schema's number below 2^32 or its GUID, after header- if a header of the record names it. Or schema- and the 32 hex "
-    "digits that the error names"
+    "a schema's number from 1 to 2^32-1, or its GUID, after header- if a header of the record names it. Or schema- and the "
+    "32 hex digits that the error names"
 )
 
 

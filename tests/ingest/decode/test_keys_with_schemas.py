@@ -164,6 +164,13 @@ def test_a_key_that_does_not_decode(name: str) -> None:
     assert "key_form_changed" in OF_COLUMNS  # a newer contract is looked for first
 
 
+def test_a_key_with_more_bytes_than_it_needs_is_the_same_row_s() -> None:
+    """No serializer writes it.  The page about keys says what becomes of a row with several keys."""
+    short, long = b"\xd0\x0f", b"\xd0\x8f\0"
+    assert keyed(1).count(short) == 1
+    assert prepared([keyed(1).replace(short, long)] * 2, [ROW, None]) == [UPSERT, DELETE]
+
+
 def test_a_key_of_another_row() -> None:
     others = [keyed(1, {**KEY, "id": 1001}), keyed(1, {**KEY, "customer": ""}), keyed(2, {**KEY, "id": 1001})]
     assert prepared(others, [ROW] * 3) == ["key_differs"] * 3
