@@ -9,6 +9,7 @@ Kafka Connect's JSON holds the schema itself, whose text is hashed:
 | ``id-7``, ``guid-...`` | begins with a frame that names this schema |
 | ``header-id-7``, ``header-guid-...`` | is the payload alone; the header ``__key_schema_id`` names this schema |
 | ``id-7.1.0`` and alike | is a Protobuf message that is not the schema's first one: its path follows |
+| ``id-7.0`` | is the schema's first message, and the frame has its path written out |
 | ``schema-`` and 32 hex digits | has a member ``schema`` with this text: the first half of its SHA-256 |
 
 Rules
@@ -36,7 +37,6 @@ KEY_FORMS_MAX = 1_000
 """Most forms of one table.  Each came by a command, but for the first one."""
 _IN_HEADER = "header-"
 _PATH = re.compile(r"(\.(0|[1-9][0-9]{0,9})){0,64}")
-_FIRST_MESSAGE = (0,)
 _WRITTEN_OUT = re.compile(r"schema-[0-9a-f]{32}")
 KEY_FORM_FORM = (
     "a schema's number from 1 to 2^32-1, or its GUID, after header- if a header of the record names it. Or schema- and the "
@@ -47,8 +47,8 @@ KEY_FORM_FORM = (
 def key_form(schema: SchemaKey, path: tuple[int, ...], *, in_header: bool) -> KeyForm:
     """Return the form of keys that name this schema in a header, or else in their first bytes.
 
-    ``path``: Protobuf's path to the message; empty for other formats."""
-    message = "" if path in ((), _FIRST_MESSAGE) else "".join(f".{number}" for number in path)
+    ``path``: Protobuf's path to the message; empty for other formats, and for a first message without one."""
+    message = "".join(f".{number}" for number in path)
     return KeyForm(f"{_IN_HEADER if in_header else ''}{schema}{message}")
 
 

@@ -415,21 +415,23 @@ def test_protobuf() -> None:
         b"\0\0\0\0\1\x02\x06" + message,
         b"\0\0\0\0\1",
     ]
+    keys += [b"\0\0\0\0\1\x02\0" + message, b"\0\0\0\0\1\x80\0" + message, b"\0\0\0\0\1\x02\x82\0" + message, message]
     headers: list[HeaderList | None] = [None] * len(keys)
-    headers[3] = header
+    headers[3], headers[13] = header, [(HEADER, b"\0\0\0\0\1\x02\0")]
     count = len(keys)
     records = Records(list(range(count)), [0] * count, list(keys), [json.dumps(ROW).encode()] * count, headers)
     consumed = Consumed(Region("t", TopicId("i"), 0), Position(0), Position(count), records)
-    forms = ("id-1", "id-1.1", "id-1.1.0", "header-id-1.1")
-    for place, form in enumerate(forms):
+    forms = {0: "id-1", 1: "id-1.1", 2: "id-1.1.0", 3: "header-id-1.1", 10: "id-1.0", 13: "header-id-1"}
+    for place, form in forms.items():
         contract = taking(form, key_format="protobuf")
         entry, letters, _ = Preparer(contract, schemas=schemas, reads_again=True).prepare(consumed)
         assert entry is not None
         assert entry.rows.column("_offset").to_pylist() == ([0, 4] if place == 0 else [place])
         kinds = {letter.offset: letter.kind for letter in letters}
-        changed = {0, 1, 2, 3, 4} - {place} - ({4} if place == 0 else set())
+        changed = {0, 1, 2, 3, 4, 10, 13} - {place} - ({4} if place == 0 else set())
         assert {offset for offset, kind in kinds.items() if kind == "key_form_changed"} == changed
         assert [kinds[offset] for offset in range(5, 10)] == ["key_differs", *["key_form"] * 4]
+        assert [kinds[offset] for offset in (11, 12)] == ["key_form"] * 2
 
 
 def test_values_and_keys_name_schemas() -> None:

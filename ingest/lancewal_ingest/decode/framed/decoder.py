@@ -30,6 +30,8 @@ from lancewal_core.wal.writer_schemas import WriterSchema
 from lancewal_ingest.decode.framed.frames import (
     APICURIO_ADVICE,
     APICURIO_IDS,
+    FIRST_MESSAGE,
+    FIRST_WRITTEN_OUT,
     SCHEMA_HEADER,
     Framed,
     FrameReader,
@@ -164,9 +166,22 @@ class FramedDecoder:
         return [(key, indexes) for key, _, indexes in self.messages_of(values, headers)]
 
     def messages_of(self, values: Sequence[bytes | None], headers: HeaderValues) -> Sequence[NamedMessage]:
-        """Return the schemas that values name, each with a path (``frames``) and the indexes of the values."""
+        """Return the schemas that values name, each with a path (``frames``) and the indexes of the values.
+
+        A path to the first message is empty, unless it is written out before the value."""
         groups, _ = self._frames.read([value or b"" for value in values], self._in_headers(headers))
-        return [(group.key, group.path, group.indexes) for group in groups]
+        sizes = lengths(values)
+        begins = np.cumsum(sizes) - sizes
+        found: list[NamedMessage] = []
+        for group in groups:
+            out = np.isin(group.payloads.starts - begins[group.indexes], FIRST_WRITTEN_OUT)
+            if group.path != FIRST_MESSAGE or out.all():
+                found.append((group.key, group.path, group.indexes))
+                continue
+            found.append((group.key, (), group.indexes[~out]))
+            if out.any():
+                found.append((group.key, group.path, group.indexes[out]))
+        return found
 
     def _in_headers(self, headers: HeaderValues) -> pa.Array | None:
         """Return the header of each value that has its frame: empty, if the schema's id is elsewhere and there is none."""

@@ -11,7 +11,7 @@ Apicurio's serializers may put a schema's id into a header of their own.  Such a
 one, and is refused.
 
 Protobuf's frame ends with the *path* to the message: a count and so many numbers, as zigzag varints.  A count of 0 stands for
-the first message.
+the first message.  A number has no more bytes than it needs.
 
 Source: the wire format in the documentation of Confluent's schema registry, and its Python serializers.
 """
@@ -33,10 +33,15 @@ from lancewal_ingest.decode.value_decoder import RefusedValue
 
 SCHEMA_HEADER = "__value_schema_id"
 _ID_BYTES, _GUID_BYTES = 5, 17
+FIRST_MESSAGE = (0,)
+FIRST_WRITTEN_OUT = (_ID_BYTES + 2, _GUID_BYTES + 2)
+"""Bytes of a frame with a path to the first message that is written out, as a count of 1 and the number 0."""
 _BY_ID, _BY_GUID = 0, 1
 _PATH_MAX = 64
 """Most numbers of a path: deeper messages than any column can be."""
 _VARINT_BYTES_MAX = 5
+_SEVEN = 7
+"""Bits of a number in each byte of a path."""
 APICURIO_IDS = ("apicurio.value.globalId", "apicurio.value.contentId")
 """Headers with the schema's id of a value that has no frame, whatever its first bytes are."""
 APICURIO_ADVICE = (
@@ -104,7 +109,7 @@ class FrameReader:
                 found[key_of_id(number), ()] = [indexes]
                 continue
             first = self._first_message(payloads, starts, indexes)
-            found[key_of_id(number), (0,)] = [indexes[first]]
+            found[key_of_id(number), FIRST_MESSAGE] = [indexes[first]]
             starts[indexes[first]] += 1
             for index in indexes[~first].tolist():
                 rest = bytes(payloads.data[starts[index] : payloads.ends[index]])
@@ -198,10 +203,12 @@ def _path(data: bytes) -> tuple[tuple[int, ...], int] | None:
         for byte in data[at : at + _VARINT_BYTES_MAX]:
             at += 1
             number |= (byte & 0x7F) << shift
-            shift += 7
+            shift += _SEVEN
             if byte < 0x80:
                 break
         else:
+            return None
+        if not byte and shift > _SEVEN:
             return None
         number = number >> 1 ^ -(number & 1)
         if number < 0:
@@ -212,4 +219,4 @@ def _path(data: bytes) -> tuple[tuple[int, ...], int] | None:
                 return None
         else:
             numbers.append(number)
-    return (tuple(numbers) if numbers else (0,)), at
+    return (tuple(numbers) or FIRST_MESSAGE), at
