@@ -26,6 +26,10 @@ from lancewal_ingest.decode.naming import Names, OtherName
 Used = tuple[OtherName, ...]
 _KEPT = 1024
 """Most orders of members whose names are remembered.  There are few producers, and each has few of them."""
+_KEPT_BYTES = 1 << 20
+"""Most memory of their names.  Values may have names that no other value has, and many of them."""
+_NAME_BYTES = 150
+"""Memory of a name and its use, beside its characters."""
 
 
 def members_of(value: bytes) -> dict[str, Any] | None:
@@ -44,6 +48,7 @@ class NameReader:
         self._names = names
         self._nested = any(inner is not None for inner in names.present.values())
         self._known: dict[tuple[str, ...], Used | None] = {}
+        self._room = _KEPT_BYTES
 
     def read(self, value: bytes) -> Used | None:
         """Return the names other than present ones that a value uses; None if the value is doubtful."""
@@ -57,8 +62,10 @@ class NameReader:
             used = self._known[names]
         else:
             used = _used(self._names, names)
-            if len(self._known) < _KEPT:
+            nbytes = sum(map(len, names)) + _NAME_BYTES * len(names)
+            if len(self._known) < _KEPT and nbytes <= self._room:
                 self._known[names] = used
+                self._room -= nbytes
         if used is None or not self._nested:
             return used
         try:

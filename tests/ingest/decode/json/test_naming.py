@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -19,6 +20,7 @@ from lancewal_ingest.append.prepare import Preparer
 from lancewal_ingest.decode.json.decoder import JsonDecoder
 from lancewal_ingest.decode.naming import Naming, naming_of
 from tests.ingest.decode.json.cases import Ways, records
+from tests.support.fuzzing import memory_bound
 
 INNER = "struct<x: int32, t: string>"
 COLUMNS = (
@@ -258,6 +260,15 @@ def test_a_contract_without_other_names_is_read_strictly() -> None:
     assert naming_of(contract(former_names=(), dropped=(), columns=COLUMNS[:2])) == Naming()
     forgotten = (DroppedField(name="again", forgotten=True),)
     assert naming_of(contract(former_names=(), dropped=forgotten, columns=COLUMNS[:2])) == Naming()
+
+
+def test_names_that_no_other_value_has_do_not_stay_in_memory() -> None:
+    of = JsonDecoder(contract().rows, naming_of(contract(on_unknown_column="ignore")))
+    with memory_bound(48 << 20):
+        for number in range(80):
+            names = ",".join(f'"{number}_{n}":1' for n in range(10_000))
+            (part,) = of.decode([f'{{"id":1,{names}}}'.encode()], np.zeros(1, np.uint8)).parts
+            assert len(part.indexes) == 1
 
 
 def test_memory_counts_defaults() -> None:
