@@ -76,8 +76,8 @@ _FOR_COLUMNS: Mapping[str, str] = MappingProxyType(
         "unknown_column": "If the records are right, add the member as a column: `lancewal table alter --add-column`. With "
         "`field` the column has another name. Or pass such members over: `--on unknown-column=ignore`. The dead letters name "
         "the member (`lancewal dead-letter list`). ",
-        "type": "If the records are right, the column needs another type, or a form such as `json: number_text`. Drop it, and "
-        "add it so in a second call: `lancewal table alter --add-column`. ",
+        "type": "If the records are right, the column needs another type. In plain JSON it may need a "
+        "form, such as `json: number_text`. Drop it, and add it so in a second call: `lancewal table alter --add-column`. ",
     }
 )
 """Advice about the columns, by the kind of the rejected records."""
