@@ -364,14 +364,15 @@ class _Parser:
                 field.type = SCALARS[type_]
             else:
                 field.type_name = type_
-        field.name = self._name()
+        # Linking wants names in JSON that differ, and protoc does not in every file.  Nothing reads them.
+        field.name = field.json_name = self._name()
         self._expect("=")
         field.number = self._integer(least=1)
         if self._skip("["):
             self._field_options(field)
         if group and proto2 and self._peek().text == "{":
             field.type, field.type_name = _Field.TYPE_GROUP, field.name
-            field.name = field.name.lower()
+            field.name = field.json_name = field.name.lower()
             within = message.nested_type.add(name=field.type_name)
             message.field.append(field)
             self._body(within)

@@ -185,6 +185,8 @@ def _parsed(text: str, name: str, where: str) -> descriptor_pb2.FileDescriptorPr
         if depth > NESTING_MAX:
             raise SchemaUnusable(f"{where}: messages nest more than {NESTING_MAX} deep")
         message.ClearField("extension")
+        for field in message.field:
+            field.json_name = field.name
         if message.options.map_entry and not _is_entry(message):
             raise SchemaUnusable(f"{where}: the message of a map has a key and a value, and nothing else")
         messages += [(one, depth + 1) for one in message.nested_type]

@@ -285,6 +285,18 @@ def test_a_descriptor_of_no_file_is_unusable() -> None:
     assert decoder(base64.standard_b64encode(public.SerializeToString()).decode(), columns).fills == {"id", "m"}
 
 
+@pytest.mark.parametrize("option", ["", '[json_name = "a_b"]'])
+def test_names_in_json_may_be_the_same(option: str) -> None:
+    """protoc takes such files in proto2, and in proto3 if an option names one of the fields otherwise."""
+    file = parse_proto(f"message Row {{ optional int64 a_b = 1; optional int64 aB = 2 {option}; }}", "any.proto")
+    for field in file.message_type[0].field:
+        field.json_name = "aB"
+    encoded = base64.standard_b64encode(file.SerializeToString()).decode()
+    for text in (f"message Row {{ optional int64 a_b = 1; optional int64 aB = 2 {option}; }}", encoded):
+        row: Any = message_of(WriterSchema("protobuf", text), (0,))
+        assert [one.name for one in row.fields] == ["a_b", "aB"]
+
+
 def test_imports_are_linked_once_and_in_any_order() -> None:
     a = ("a.proto", 'syntax = "proto3"; import "b.proto"; message A { B b = 1; }')
     b = (
