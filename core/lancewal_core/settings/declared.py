@@ -21,13 +21,25 @@ from lancewal_core.record_keys.key_format import check_region_key, has_region_ke
 from lancewal_core.rows.column_types import format_type, parse_type
 from lancewal_core.rows.schema import RowSchema, check_row_schema
 from lancewal_core.rows.ttl import Ttl, check_ttl
-from lancewal_core.settings.sections import NEVER, ColumnText, JsonForm, TableSettings, is_metadata, metadata_has_type
+from lancewal_core.settings.sections import (
+    NEVER,
+    ColumnText,
+    JsonForm,
+    TableSettings,
+    is_metadata,
+    is_of_envelope,
+    metadata_has_type,
+)
 
 _METADATA_TYPES = {
     "kafka.topic": pa.string(),
     "kafka.partition": pa.int32(),
     "kafka.offset": pa.int64(),
     "kafka.timestamp": pa.timestamp("ms", "UTC"),
+    "envelope.op": pa.string(),
+    "envelope.ts_ms": pa.timestamp("ms", "UTC"),
+    "envelope.source.ts_ms": pa.timestamp("ms", "UTC"),
+    "envelope.source.lsn": pa.int64(),
 }
 
 
@@ -78,15 +90,15 @@ OF_ITSELF = ColumnSource()
 """The source of a column of its own name in strict form."""
 
 
-def check_sources(rows: RowSchema, sources: Mapping[str, ColumnSource]) -> None:
+def check_sources(rows: RowSchema, sources: Mapping[str, ColumnSource], envelope: str = "none") -> None:
     """Raise ``InvalidSchema`` unless records can fill the columns from their sources.
 
-    ``sources``: those of all columns that have one of their own, by name."""
+    ``sources``: those of all columns that have one of their own, by name.  ``envelope``: that of values."""
     columns_of: dict[str, str] = {}
     for column in rows.columns:
         source = sources.get(column.name, OF_ITSELF)
         if source.metadata is not None:
-            _check_metadata(column, source, rows)
+            _check_metadata(column, source, rows, envelope)
         if source.json is not None:
             if column.name in rows.primary_key:
                 raise InvalidSchema(
@@ -113,7 +125,7 @@ def check_sources(rows: RowSchema, sources: Mapping[str, ColumnSource]) -> None:
         columns_of[field] = column.name
 
 
-def _check_metadata(column: pa.Field, source: ColumnSource, rows: RowSchema) -> None:
+def _check_metadata(column: pa.Field, source: ColumnSource, rows: RowSchema, envelope: str) -> None:
     allowed = metadata_types(source.metadata or "")
     if column.name in rows.primary_key:
         raise InvalidSchema(
@@ -127,6 +139,12 @@ def _check_metadata(column: pa.Field, source: ColumnSource, rows: RowSchema) -> 
         )
     if source.json is not None or source.field is not None:
         raise InvalidSchema(f"column {column.name!r} is filled from {source.metadata}: leave out json and field")
+    if is_of_envelope(source.metadata or "") and envelope != "debezium":
+        unwrapped = "add.fields in the connector gives unwrapped rows such members, which are columns like others"
+        raise InvalidSchema(
+            f"column {column.name!r} is filled from {source.metadata}, which only an envelope has: table.format.envelope is "
+            f"{envelope}, not debezium. " + (unwrapped if envelope == "debezium-unwrapped" else "Leave the column out")
+        )
 
 
 def metadata_types(source: str) -> tuple[pa.DataType, ...]:
@@ -178,7 +196,7 @@ def declared_keys(columns: pa.Schema, table: TableSettings) -> RowSchema:
     missing = [name for name in table.metadata_columns if name not in columns.names]
     if missing:
         raise InvalidSchema(f"table.metadata_columns: the table has no column {missing[0]!r}. Add it, or leave it out")
-    check_sources(rows, declared_sources(table))
+    check_sources(rows, declared_sources(table), table.format.envelope)
     return rows
 
 
@@ -197,7 +215,7 @@ def check_declared(table: TableSettings) -> None:
         check_row_schema(rows)
         if table.region_key:
             check_region_key(rows, table.format.key, table.format.envelope)
-        check_sources(rows, declared_sources(table))
+        check_sources(rows, declared_sources(table), table.format.envelope)
         check_ttl(declared_ttl(table), rows, table.patches)
         return
     missing = [name for name in table.region_key if table.primary_key and name not in table.primary_key]

@@ -232,14 +232,20 @@ def checked_column(value: object) -> ColumnText:
 
 
 _METADATA = ("kafka.topic", "kafka.partition", "kafka.offset", "kafka.timestamp", "kafka.key")
+_OF_ENVELOPE = ("envelope.op", "envelope.ts_ms", "envelope.source.ts_ms", "envelope.source.lsn")
 _HEADER = "kafka.header."
 _METADATA_TYPES = ("binary", "string")
 
 
 def is_metadata(source: str) -> bool:
-    """Return whether a record has such metadata: ``kafka.offset``, ``kafka.header.NAME`` and so on."""
+    """Return whether a record has such metadata: ``kafka.offset``, ``kafka.header.NAME``, ``envelope.op`` and so on."""
     named = source.startswith(_HEADER) and len(source) > len(_HEADER)
-    return (named and len(source) <= METADATA_LENGTH_MAX) or source in _METADATA
+    return (named and len(source) <= METADATA_LENGTH_MAX) or source in (*_METADATA, *_OF_ENVELOPE)
+
+
+def is_of_envelope(source: str) -> bool:
+    """Return whether the envelope of a value has such metadata, and not Kafka."""
+    return source in _OF_ENVELOPE
 
 
 def metadata_has_type(source: str) -> bool:
@@ -258,7 +264,8 @@ def checked_metadata(value: object) -> ColumnText:
         raise ValueError("expected a source such as kafka.offset, or a mapping with source and type")
     source, type_ = given["source"], given.get("type", _METADATA_TYPES[0])
     if not is_metadata(source) or any("\ud800" <= letter <= "\udfff" for letter in source):
-        raise ValueError(f"source is {source!a}: expected one of {', '.join(_METADATA)}, {_HEADER}NAME")
+        known = ", ".join([*_METADATA, f"{_HEADER}NAME", *_OF_ENVELOPE])
+        raise ValueError(f"source is {source!a}: expected one of {known}")
     if "type" in given and (not metadata_has_type(source) or type_ not in _METADATA_TYPES):
         raise ValueError("only kafka.key and headers have a type: binary or string")
     return {"source": source, "type": type_} if type_ != _METADATA_TYPES[0] else source
@@ -300,7 +307,8 @@ class TableSettings(Section):
     metadata_columns: dict[str, Annotated[ColumnText, PlainValidator(checked_metadata)]] = {}
     """Further columns, behind the others, with Kafka's metadata of the record that made the row: ``kafka.topic``,
     ``kafka.partition``, ``kafka.offset``, ``kafka.timestamp``, ``kafka.key``, ``kafka.header.NAME``.  ``{source: kafka.key,
-    type: string}`` in place of bytes.  Empty, because they take room in every row."""
+    type: string}`` in place of bytes.  With ``format.envelope: debezium`` also ``envelope.op``, ``envelope.ts_ms``,
+    ``envelope.source.ts_ms``, ``envelope.source.lsn``.  Empty, because they take room in every row."""
     primary_key: Names = ()
     """Columns that identify a row.  No default: a wrong guess would merge different rows."""
     region_key: Names = ()

@@ -549,7 +549,7 @@ def decode_contract(data: bytes, where: str) -> Contract:
         check_row_schema(contract.rows)
         check_region_key(contract.rows, contract.key_format, contract.envelope)
         check_ttl(contract.ttl, contract.rows, contract.patches)
-        check_sources(contract.rows, contract.sources)
+        check_sources(contract.rows, contract.sources, contract.envelope)
         for column in contract.columns:
             parse_type(column.widened.type)
         paths.region_prefix(contract.regions[0], None)

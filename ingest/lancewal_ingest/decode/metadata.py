@@ -1,5 +1,7 @@
 """Columns that are filled from Kafka's metadata of each record (``Column.metadata``).
 
+Columns from the envelope of values come filled (``envelopes.event_columns``).  Here they only count for patches and growth.
+
 1. A cell follows from the record alone: its topic's name, partition, offset, time, key and headers.  So a record that is read
    again gives the same cell, in whatever batch it comes.
 2. An upsert and a patch set these columns, and a patch counts them among those that it carries.  A delete sets none.
@@ -20,6 +22,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lancewal_core.rows.schema import Op, RowSchema
+from lancewal_core.settings.sections import is_of_envelope
 from lancewal_ingest.decode.headers import HeaderColumns
 from lancewal_ingest.decode.naming import OtherName
 from lancewal_ingest.decode.part import DecodedPart, present_bitmap
@@ -39,15 +42,19 @@ class MetadataColumns:
     def __init__(self, rows: RowSchema, sources: Mapping[str, str], topic: str) -> None:
         """``sources``: the metadata of each such column, by the column's name."""
         self._rows = rows
-        self._sources = {rows.columns.get_field_index(name): source for name, source in sources.items()}
+        self._sources = {
+            rows.columns.get_field_index(name): source for name, source in sources.items() if not is_of_envelope(source)
+        }
         self._topic = topic
         self._bits = np.frombuffer(present_bitmap(rows, sources), np.uint8)
         self._keys = sum(source == "kafka.key" for source in sources.values())
         self._headers = sum(source.startswith(_HEADER) for source in sources.values())
-        self._topic_bytes = len(topic.encode()) * sum(source == "kafka.topic" for source in sources.values())
+        self._fixed_bytes = len(topic.encode()) * sum(source == "kafka.topic" for source in sources.values())
+        self._fixed_bytes += sum(source == "envelope.op" for source in sources.values())
+        self._any = bool(sources)
 
     def __bool__(self) -> bool:
-        return bool(self._sources)
+        return self._any
 
     def arrays(
         self, records: Records, headers: HeaderColumns, lies: Partitions
@@ -86,7 +93,7 @@ class MetadataColumns:
         """Return an upper bound of the bytes beyond slots of fixed size that the columns of each record take.
 
         ``headers``: those of the records; None if no record has any."""
-        grown: Weights | int = self._topic_bytes
+        grown: Weights | int = self._fixed_bytes
         if self._keys:
             grown = grown + self._keys * lengths(records.keys)
         if self._headers and headers is not None:
@@ -95,7 +102,7 @@ class MetadataColumns:
 
     def largest(self, record_bytes_max: int) -> int:
         """Return an upper bound of ``growth`` for any record of at most ``record_bytes_max``."""
-        return self._topic_bytes + (self._keys + self._headers) * record_bytes_max
+        return self._fixed_bytes + (self._keys + self._headers) * record_bytes_max
 
     def _cells(
         self, source: str, type_: pa.DataType, records: Records, headers: HeaderColumns, lies: Partitions
@@ -109,7 +116,7 @@ class MetadataColumns:
                 return pa.array(np.fromiter(records.offsets, np.int64, len(records))), None
             case "kafka.timestamp":
                 times = np.fromiter(records.timestamps, np.int64, len(records))
-                return pa.array(times, mask=(times < 0) | (times >= _END_MS)).cast(type_), None
+                return as_times(times).cast(type_), None
             case "kafka.key":
                 cells = pa.array(records.keys, pa.binary())
             case _:
@@ -126,6 +133,11 @@ class MetadataColumns:
         validity = pa.py_buffer(np.packbits(patched, bitorder="little"))
         buffers = [validity, pa.py_buffer(ends), pa.py_buffer(bitmaps | self._bits)]
         return pa.Array.from_buffers(pa.binary(), len(present), buffers)
+
+
+def as_times(times: npt.NDArray[np.int64]) -> pa.Array:
+    """Return milliseconds from 1970, with null in place of times before it and after the year 9999."""
+    return pa.array(times, mask=(times < 0) | (times >= _END_MS))
 
 
 def _as_text(cells: pa.Array) -> tuple[pa.Array, pa.Array | None]:

@@ -1,6 +1,7 @@
 """Debezium's envelope in Avro: the row is found in the bytes, and decoded as an Avro datum of its own.
 
-1. The schema of the envelope has a field ``op``, a text, and ``after``, a record or null.  All other fields are passed over.
+1. The schema of the envelope has a field ``op``, a text, and ``after``, a record or null.  Other fields are passed over, but
+   for the numbers of ``event_columns``: a long, an int, or null.
 2. The bytes of ``after`` are a datum of its record.  So rows and refusals are those of ``avro`` for that record.
 3. What stands around the row is read at all cursors at once, and payload by payload where that cannot decide.
 4. A schema without ``op`` is that of heartbeats or of transactions, which are passed over, or no value of it is an event.
@@ -9,7 +10,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -19,11 +20,11 @@ import pyarrow.compute as pc
 from lancewal_core.rows.schema import RowSchema
 from lancewal_core.table.contract import TRUNCATE
 from lancewal_core.wal.writer_schemas import WriterSchema
-from lancewal_ingest.decode.avro.cells import Cell, SkippedCell, TextCell
+from lancewal_ingest.decode.avro.cells import Cell, ChoiceCell, NumberCell, SkippedCell, TextCell, is_null
 from lancewal_ingest.decode.avro.columnar import STEPS_MAX
 from lancewal_ingest.decode.avro.columnar import read_cell as read_all
 from lancewal_ingest.decode.avro.decoder import AvroFormat, AvroPayloads, parse_record
-from lancewal_ingest.decode.avro.schema import AvroPlain, AvroRecord, AvroType, AvroUnion
+from lancewal_ingest.decode.avro.schema import AvroField, AvroPlain, AvroRecord, AvroType, AvroUnion
 from lancewal_ingest.decode.avro.strict import Datum, malformed
 from lancewal_ingest.decode.avro.strict import read_cell as read_one
 from lancewal_ingest.decode.framed.cursors import Cursors
@@ -35,6 +36,7 @@ from lancewal_ingest.decode.part import DecodedPart
 from lancewal_ingest.decode.value_decoder import DecodedValues, Indexes, Mask, Ops, RefusedValue
 from lancewal_ingest.envelopes.debezium_json import LETTERS, ROWS, kind_of_names
 from lancewal_ingest.envelopes.envelope import NO_FIELD, TRUNCATED, EnvelopeRules, row_of
+from lancewal_ingest.envelopes.event_columns import EventColumns
 from lancewal_ingest.envelopes.unavailable import UnavailableValues
 
 _LETTERS = pa.array([letter.encode() for letter in sorted(LETTERS)], pa.binary())
@@ -54,6 +56,7 @@ class AvroEventFormat(AvroFormat):
     def __init__(self, rows: RowSchema, naming: Naming, envelope: EnvelopeRules) -> None:
         super().__init__(rows, naming)
         self._unavailable = envelope.unavailable(rows)
+        self._columns = envelope.columns(rows)
         self._envelope = envelope
 
     def decoder(self, schema: WriterSchema, path: tuple[int, ...]) -> PayloadDecoder:  # type: ignore[override] # of events
@@ -66,7 +69,7 @@ class AvroEventFormat(AvroFormat):
             raise SchemaUnusable(_NO_ENVELOPE, WRONG_FORMAT)
         row = row_of(writer)
         rows = None if row is None else AvroPayloads(row, self._rows, self._naming)
-        return AvroEvents(writer, rows, self._unavailable, self._envelope)
+        return AvroEvents(writer, rows, self._unavailable, self._columns, self._envelope)
 
 
 class BesideRows:
@@ -87,13 +90,14 @@ class BesideRows:
 class _Found:
     """Findings of all payloads, by their places."""
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, numbers: Collection[str]) -> None:
         self.letters = np.full(count, "", "<U1")
         self.starts = np.zeros(count, np.int64)
         """Index of the first byte of the row among the payload's; the same as ``ends`` without a row."""
         self.ends = np.zeros(count, np.int64)
         self.has_row = np.zeros(count, np.bool_)
         self.has_before = np.zeros(count, np.bool_)
+        self.numbers = {name: (np.zeros(count, np.int64), np.zeros(count, np.bool_)) for name in numbers}
 
 
 class AvroEvents:
@@ -102,9 +106,20 @@ class AvroEvents:
     tells_presence = tells_null = True
 
     def __init__(
-        self, writer: AvroRecord, rows: AvroPayloads | None, unavailable: UnavailableValues, envelope: EnvelopeRules
+        self,
+        writer: AvroRecord,
+        rows: AvroPayloads | None,
+        unavailable: UnavailableValues,
+        columns: EventColumns,
+        envelope: EnvelopeRules,
     ) -> None:
-        self._fields = writer.fields
+        self._fields = [*_opened(writer)] if columns.numbers else writer.fields
+        self._columns = columns
+        self._numbers = {
+            name: cell
+            for name, type_ in self._fields
+            if name in columns.numbers and (cell := _number(name, type_)) is not None
+        }
         self._rows = rows
         self._unavailable = unavailable
         self._skips_snapshots = envelope.skips_snapshots
@@ -117,7 +132,7 @@ class AvroEvents:
 
     def decode(self, payloads: Payloads, ops: Ops) -> DecodedValues:
         """Return the rows, the refusals, and what has no row.  All ``ops`` are upserts."""
-        found = _Found(len(payloads.starts))
+        found = _Found(len(payloads.starts), self._columns.numbers)
         refused = self._open(payloads, found)
         at = {letter: np.flatnonzero(found.letters == letter) for letter in np.unique(found.letters).tolist()}
         at.pop("", None)  # refused
@@ -152,7 +167,11 @@ class AvroEvents:
     def _kept(
         self, part: DecodedPart, found: _Found, others: Counter[OtherName], refused: list[RefusedValue]
     ) -> DecodedPart:
-        updates: Mask = found.letters[part.indexes] == "u"
+        letters = found.letters[part.indexes]
+        if self._columns:
+            numbers = {name: (of_all[part.indexes], has[part.indexes]) for name, (of_all, has) in found.numbers.items()}
+            part = self._columns.filled(part, letters.tolist(), numbers)
+        updates: Mask = letters == "u"
         return self._unavailable.kept(part, updates, updates & ~found.has_before[part.indexes], others, refused)
 
     def _open(self, payloads: Payloads, found: _Found) -> list[RefusedValue]:
@@ -178,6 +197,12 @@ class AvroEvents:
                 places = pc.index_in(letters.cast(pa.binary()), value_set=_LETTERS).fill_null(len(_LETTERS)).to_numpy()
                 found.letters[chosen] = _LETTER_OF[places]
                 continue
+            if name in self._numbers:
+                array = read_all(self._numbers[name], cursors)
+                of_all, has = found.numbers[name]
+                of_all[chosen] = array.fill_null(0).to_numpy(zero_copy_only=False)
+                has[chosen] = array.is_valid().to_numpy(zero_copy_only=False)
+                continue
             union = _record_or_null(name, type_)
             if union is None:
                 read_all(SkippedCell(type_, name), cursors)
@@ -199,6 +224,11 @@ class AvroEvents:
                 letter = read_one(TextCell(name, pa.string()), datum)
                 found.letters[place] = letter if letter in LETTERS else "?"
                 continue
+            if name in self._numbers:
+                number = read_one(self._numbers[name], datum)
+                of_all, has = found.numbers[name]
+                of_all[place], has[place] = number or 0, number is not None
+                continue
             union = _record_or_null(name, type_)
             cell: Cell = SkippedCell(type_, name)
             if union is None:
@@ -218,6 +248,27 @@ class AvroEvents:
                 found.starts[place], found.ends[place] = start, datum.at
         if datum.at != len(datum.data):
             raise Refusal("malformed", "expected one value of the schema, and nothing after it")
+
+
+def _opened(writer: AvroRecord) -> Iterator[AvroField]:
+    """Yield the fields of an envelope, with those of its field ``source`` in place of it."""
+    for field in writer.fields:
+        if field.name == "source" and isinstance(field.type, AvroRecord):
+            yield from (AvroField(f"source.{name}", type_) for name, type_ in field.type.fields)
+        else:
+            yield field
+
+
+def _number(name: str, type_: AvroType) -> Cell | None:
+    """Return the cell of an integer, or of an integer or null; None for other types."""
+    if isinstance(type_, AvroUnion):
+        cells = [_number(name, branch) or SkippedCell(branch, name) for branch in type_.branches]
+        others = [cell for cell in cells if not is_null(cell)]
+        one = len(others) == 1 and isinstance(others[0], NumberCell)
+        return ChoiceCell(name, pa.int64(), cells) if one else None
+    if not isinstance(type_, AvroPlain) or type_.kind not in ("int", "long"):
+        return None
+    return NumberCell(name, pa.int64(), type_.kind == "long", -(1 << 63), (1 << 63) - 1)
 
 
 def _record_or_null(name: str, type_: AvroType) -> tuple[AvroRecord, int, int] | None:

@@ -13,8 +13,8 @@ nobody decodes.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from typing import Literal, NamedTuple
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
 
 import orjson
 
@@ -37,6 +37,7 @@ _BEFORE = b'{"before":'
 _AFTER = b',"after":'
 _SOURCE = b',"source":{"'
 _OP = b'"op":'
+_DIGITS_MAX = len(str(-(1 << 63)))
 
 
 class Event(NamedTuple):
@@ -48,6 +49,8 @@ class Event(NamedTuple):
     """Text of the row in ``after``; None for null."""
     has_before: bool
     """Whether the envelope has the row before the change, or its key."""
+    numbers: tuple[int | None, ...] = ()
+    """Number in each member that was asked for; None for one without a whole number of 64 bits."""
 
 
 class Passed(NamedTuple):
@@ -57,10 +60,10 @@ class Passed(NamedTuple):
     """One of ``outcomes.PASSED_OVER``."""
 
 
-def read(value: bytes, undecoded: Collection[str] = NO_ROWS) -> Event | None:
+def read(value: bytes, undecoded: Collection[str] = NO_ROWS, numbers: Sequence[str] = ()) -> Event | None:
     """Return the event of a value that is written as Debezium writes it; None if another look is needed.
 
-    ``undecoded``: operations whose row no decoder will read."""
+    ``undecoded``: operations whose row no decoder will read.  ``numbers``: see ``Event``."""
     has_before = not value.startswith(_NO_BEFORE)
     try:
         if not has_before:
@@ -82,11 +85,12 @@ def read(value: bytes, undecoded: Collection[str] = NO_ROWS) -> Event | None:
             orjson.loads(row)
     except orjson.JSONDecodeError:
         return None
-    return Event(letter, None if row == b"null" else row, has_before)
+    told = _numbers(behind, numbers) if numbers else ()
+    return Event(letter, None if row == b"null" else row, has_before, told)
 
 
-def read_strictly(value: bytes) -> Event | Passed:
-    """Return the event of a value, or what else it is.  Raises ``Refusal``."""
+def read_strictly(value: bytes, numbers: Sequence[str] = ()) -> Event | Passed:
+    """Return the event of a value, or what else it is.  ``numbers``: see ``Event``.  Raises ``Refusal``."""
     members = parse_object(value, twice=True)
     twice = given_twice(members).intersection(_OWN)
     if twice:
@@ -99,7 +103,8 @@ def read_strictly(value: bytes) -> Event | Passed:
     row = members.get("after")
     if row is not None and not isinstance(row, dict):
         raise Refusal(ENVELOPE, "member after: expected an object, or null")
-    return Event(str(letter), None if row is None else _text_of_row(value), members.get("before") is not None)
+    text = None if row is None else _text_of_row(value)
+    return Event(str(letter), text, members.get("before") is not None, _numbers(members, numbers))
 
 
 def kind_of_names(names: Collection[str]) -> str | None:
@@ -135,6 +140,22 @@ def _text_of_row(value: bytes) -> bytes:
         raise Refusal("duplicate_member", "expected each member of the row once; one is there twice")
     row = parse_object(text, twice=True)["after"]
     return str(row).encode("utf-8", "surrogatepass")
+
+
+def _numbers(members: Mapping[str, Any], names: Sequence[str]) -> tuple[int | None, ...]:
+    """Return the numbers of an event in some members, such as ``ts_ms`` and ``source.lsn``."""
+    source = members["source"]
+    return tuple(
+        _number(source.get(inner) if outer == "source" else members.get(name))
+        for name in names
+        for outer, _, inner in [name.partition(".")]
+    )
+
+
+def _number(value: object) -> int | None:
+    if isinstance(value, Number):
+        value = int(value) if len(value) <= _DIGITS_MAX and value.removeprefix("-").isdecimal() else None
+    return value if type(value) is int and -(1 << 63) <= value < 1 << 63 else None
 
 
 def _is_text(value: object) -> bool:

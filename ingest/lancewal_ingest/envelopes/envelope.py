@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from lancewal_core.rows.schema import RowSchema
-from lancewal_core.settings.sections import UNAVAILABLE_VALUE, Envelope
+from lancewal_core.settings.sections import UNAVAILABLE_VALUE, Envelope, is_of_envelope
 from lancewal_core.table.contract import Contract
 from lancewal_ingest.decode.avro.schema import AvroRecord, AvroUnion
+from lancewal_ingest.envelopes.event_columns import EventColumns
 from lancewal_ingest.envelopes.unavailable import UnavailableValues
 
 NO_FIELD = "expected a schema with a field after, which is a record or null: rows are in it"
@@ -32,10 +34,17 @@ class EnvelopeRules:
     """Whether such a value is null where it cannot be kept."""
     never: frozenset[str] = frozenset()
     """Columns whose values are never left out."""
+    sources: Mapping[str, str] = field(default_factory=dict)
+    """Metadata of each column that the envelope fills, by the column's name."""
 
     def unavailable(self, rows: RowSchema) -> UnavailableValues:
         """Return the rules about such values for the columns of ``rows``."""
-        return UnavailableValues(rows, self.placeholder, self.never, keeps=self.keeps, as_null=self.as_null)
+        never = self.never | self.sources.keys()
+        return UnavailableValues(rows, self.placeholder, never, keeps=self.keeps, as_null=self.as_null)
+
+    def columns(self, rows: RowSchema) -> EventColumns:
+        """Return the columns of ``rows`` that the envelope fills."""
+        return EventColumns(rows, self.sources)
 
 
 NO_ENVELOPE = EnvelopeRules()
@@ -50,6 +59,7 @@ def envelope_of(contract: Contract) -> EnvelopeRules:
         contract.patches,
         contract.on_unavailable_value == "ignore",
         frozenset(column.name for column in contract.columns if column.toast is not None),
+        {column.name: source for column in contract.columns if is_of_envelope(source := column.metadata or "")},
     )
 
 

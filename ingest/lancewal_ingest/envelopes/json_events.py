@@ -5,7 +5,7 @@
    may hold the defaults of columns instead of their values.
 3. A truncate is refused as ``truncate``, and the contract decides about it.
 4. Heartbeats, transactions and messages are passed over, and so are rows of snapshots if the contract skips them.
-5. Values that the connector could not read are left alone (``unavailable``).
+5. Values that the connector could not read are left alone (``unavailable``), and columns of events filled (``event_columns``).
 6. The result for a value depends on the value alone: how it is looked at (``debezium_json``) follows from its bytes.
 """
 
@@ -39,6 +39,7 @@ from lancewal_ingest.decode.value_decoder import (
 )
 from lancewal_ingest.envelopes.debezium_json import NO_ROWS, ROWS, Event, Passed, read, read_strictly
 from lancewal_ingest.envelopes.envelope import NO_FIELD, TRUNCATED, EnvelopeRules, row_of
+from lancewal_ingest.envelopes.event_columns import EventColumns, Numbers
 from lancewal_ingest.envelopes.unavailable import UnavailableValues
 from lancewal_kafka.headers import HeaderList
 
@@ -63,9 +64,12 @@ class _Sorted:
 class EventTexts:
     """Decoder of texts of envelopes, whose rows ``rows`` decodes."""
 
-    def __init__(self, rows: TextDecoder, unavailable: UnavailableValues, envelope: EnvelopeRules) -> None:
+    def __init__(
+        self, rows: TextDecoder, unavailable: UnavailableValues, columns: EventColumns, envelope: EnvelopeRules
+    ) -> None:
         self._rows = rows
         self._unavailable = unavailable
+        self._columns = columns
         self._undecoded = NO_ROWS | {"r"} if envelope.skips_snapshots else NO_ROWS
         self._decoded = ROWS - self._undecoded
 
@@ -95,6 +99,8 @@ class EventTexts:
             updates = np.fromiter((event.letter == "u" for event in events), np.bool_, len(events))
             with_old = np.fromiter((event.has_before for event in events), np.bool_, len(events))
             placed = replace(part, indexes=at[part.indexes])
+            if self._columns:
+                placed = self._columns.filled(placed, [event.letter for event in events], self._numbers(events))
             parts.append(self._unavailable.kept(placed, updates, updates & ~with_old, others, found.refused))
         others.update(decoded.other_names)
         found.new_fields.update(decoded.new_fields)
@@ -102,16 +108,24 @@ class EventTexts:
         found.refused += [one for one in refused if one.kind not in _NOT_READ]
         return [one.place for one in refused if one.kind in _NOT_READ]
 
+    def _numbers(self, events: Sequence[Event]) -> dict[str, Numbers]:
+        found = {}
+        for at, name in enumerate(self._columns.numbers):
+            numbers = [event.numbers[at] for event in events]
+            has = np.array([number is not None for number in numbers], np.bool_)
+            found[name] = np.array([number or 0 for number in numbers], np.int64), has
+        return found
+
     def _sort(self, values: Sequence[bytes], places: Iterable[int], found: _Sorted, *, strictly: bool) -> None:
         for place in places:
-            quick = None if strictly else read(values[place], self._undecoded)
+            quick = None if strictly else read(values[place], self._undecoded, self._columns.numbers)
             if quick is not None and quick.row is not None and quick.letter in self._decoded:  # nearly every event
                 found.at.append(place)
                 found.told.append(quick)
                 found.rows.append(quick.row)
                 continue
             try:
-                event: Event | Passed = quick or read_strictly(values[place])
+                event: Event | Passed = quick or read_strictly(values[place], self._columns.numbers)
                 kind = self._passed_over(event)
                 if kind is not None:
                     found.passed_over.setdefault(kind, []).append(place)
@@ -151,7 +165,7 @@ class JsonEvents(NamesNoSchema):
 
     def __init__(self, rows: RowSchema, naming: Naming, envelope: EnvelopeRules) -> None:
         decoder = JsonDecoder(rows, naming)
-        self._texts = EventTexts(decoder, envelope.unavailable(rows), envelope)
+        self._texts = EventTexts(decoder, envelope.unavailable(rows), envelope.columns(rows), envelope)
         self.names: Sequence[str] = decoder.names
         self.growth = decoder.growth
         self.headers: Sequence[str] = ()
@@ -174,11 +188,11 @@ class _NoRows:
 
 def connect_events(rows: RowSchema, naming: Naming, envelope: EnvelopeRules) -> ConnectDecoder:
     """Return the decoder of Debezium's envelope in Kafka Connect's JSON with schemas."""
-    unavailable = envelope.unavailable(rows)
+    unavailable, columns = envelope.unavailable(rows), envelope.columns(rows)
 
     def texts_of(record: AvroRecord) -> TextDecoder:
         row = row_of(record)
         decoder: TextDecoder = _NoRows() if row is None else ConnectRows(row, rows, naming)
-        return EventTexts(decoder, unavailable, envelope)
+        return EventTexts(decoder, unavailable, columns, envelope)
 
     return ConnectDecoder(rows, naming, texts_of)

@@ -131,6 +131,11 @@ def test_forms_and_fields_of_columns(file: Path) -> None:
     [
         ("kafka.lag", "source is 'kafka.lag': expected one of kafka.topic, kafka.partition, kafka.offset"),
         ("kafka.header.", "source is 'kafka.header.'"),
+        (
+            "envelope.source.txId",
+            "kafka.header.NAME, envelope.op, envelope.ts_ms, envelope.source.ts_ms, envelope.source.lsn",
+        ),
+        ("{source: envelope.op, type: string}", "only kafka.key and headers have a type"),
         ("{source: kafka.offset, type: string}", "only kafka.key and headers have a type"),
         ("{source: kafka.key, type: int64}", "only kafka.key and headers have a type"),
         ("{from: kafka.key}", "expected a source such as kafka.offset"),
@@ -145,7 +150,12 @@ def test_what_is_no_metadata_is_named(file: Path, column: str, named: str) -> No
 
 
 def test_metadata_columns(file: Path) -> None:
-    said = {"at": "kafka.offset", "k": {"source": "kafka.key", "type": "string"}, "h": "kafka.header.a.b"}
+    said = {
+        "at": "kafka.offset",
+        "k": {"source": "kafka.key", "type": "string"},
+        "h": "kafka.header.a.b",
+        "e": "envelope.source.lsn",
+    }
     file.write_text(f"table: {{metadata_columns: {json.dumps(said)}}}")
     settings = load_settings(file, {})
     assert settings.table.metadata_columns == said

@@ -243,6 +243,7 @@ def test_columns_of_metadata_are_added_renamed_and_dropped() -> None:
         ),
         (Added(("n",), pa.int64(), "1", ColumnSource(metadata="kafka.offset")), "so it has no default"),
         (Added(("n",), pa.int64(), None, ColumnSource(metadata="kafka.lag")), "kafka.lag"),
+        (Added(("n",), pa.int64(), None, ColumnSource(metadata="envelope.source.lsn")), "which only an envelope has"),
     ],
 )
 def test_what_metadata_cannot_fill_is_refused(change: Change, named: str) -> None:

@@ -155,7 +155,7 @@ def test_unknown_fields_of_the_row_are_named_and_those_of_the_envelope_pass() ->
     assert all(isinstance(one, dict) for one in became(values, rows, naming=ignores))
 
 
-ENVELOPE = {
+ENVELOPE: dict[str, Any] = {
     "type": "record", "name": "Envelope", "fields": [
         {"name": "before", "type": ["null", {"type": "record", "name": "Value", "fields": [
             {"name": "id", "type": "long"}, {"name": "s", "type": ["null", "string"]}]}]},

@@ -88,6 +88,23 @@ def test_no_key_comes_from_metadata() -> None:
         made({"id": "int64"}, metadata_columns={"place": "kafka.offset"}, primary_key=["id", "place"])
 
 
+OF_EVENTS = {"op": "envelope.op", "seen": "envelope.ts_ms", "at": "envelope.source.ts_ms", "lsn": "envelope.source.lsn"}
+
+
+def test_columns_of_an_envelope_need_one() -> None:
+    with_events = {"format": {"envelope": "debezium", "key": "json-compact"}}
+    contract = made({"id": "int64"}, metadata_columns=OF_EVENTS, **with_events)
+    assert [str(type_) for type_ in contract.rows.columns.types] == [
+        "int64", "string", "timestamp[ms, tz=UTC]", "timestamp[ms, tz=UTC]", "int64",
+    ]  # fmt: skip
+    unwrapped = {"format": {"envelope": "debezium-unwrapped", "key": "json-compact"}}
+    for source in OF_EVENTS.values():
+        with pytest.raises(InvalidSchema, match=rf"'c' is filled from {source}, .* is none, not debezium"):
+            made({"id": "int64"}, metadata_columns={"c": source})
+        with pytest.raises(InvalidSchema, match=r"is debezium-unwrapped, not debezium. add.fields in the connector"):
+            made({"id": "int64"}, metadata_columns={"c": source}, **unwrapped)
+
+
 def test_a_topic_of_several_types_has_the_name_of_the_tables_records() -> None:
     settings = {"format": {"value": "avro", "record": "shop.Order"}, "on_other_record": "ignore"}
     contract = made({"id": "int64"}, **settings)

@@ -176,7 +176,7 @@ def changed(contract: Contract, changes: Sequence[Change | Adoption], facts: Sur
             }
         )
         check_row_schema(found.rows)
-        check_sources(found.rows, found.sources)
+        check_sources(found.rows, found.sources, found.envelope)
         return decode_contract(encode_contract(found), paths.contract_version(version, contract.making))
     except (InvalidSchema, ObjectCorrupt) as error:
         raise InvalidInput(f"{error}. Nothing was changed") from error
