@@ -287,10 +287,11 @@ class Preparer:
                 rows, rejected = below(next_, rows, rejected)
         misrouted = self._misrouted(consumed, next_, decoded, belongs)
         if misrouted:
-            others = (one for one in rejected if one.offset not in misrouted)
-            rejected = tuple(sorted([*others, *misrouted.values()], key=lambda one: one.offset))
+            at = {one.offset for one in misrouted}
+            others = (one for one in rejected if one.offset not in at)
+            rejected = tuple(sorted([*others, *misrouted], key=lambda one: one.offset))
             if self.contract.on_misrouted != "stop":
-                rows = rows.filter(pc.invert(pc.is_in(rows.column(OFFSET), pa.array(misrouted, pa.int64()))))
+                rows = rows.filter(pc.invert(pc.is_in(rows.column(OFFSET), pa.array([*at], pa.int64()))))
         first = self._first_stop(consumed, rows, rejected)
         if first is not None:
             next_, stop = first
@@ -312,21 +313,19 @@ class Preparer:
         """Return the rejected offsets of an entry that the contract ignores: they are not dead letters."""
         return [r for r in entry.rejected if self.contract.policy_of(r.kind) == "ignore"]
 
-    def _misrouted(
-        self, consumed: Consumed, next_: Position, decoded: Decoded, belongs: Partitions
-    ) -> dict[int, Rejected]:
-        """Return the misrouted records below ``next_``, by offset; only the first of them if it stops the partition."""
+    def _misrouted(self, consumed: Consumed, next_: Position, decoded: Decoded, belongs: Partitions) -> list[Rejected]:
+        """Return the misrouted records below ``next_``, in their order; only the first of them if it stops the partition."""
         wrong = np.flatnonzero(belongs != consumed.region.partition)
         if not len(wrong):
-            return {}
+            return []
         offsets = np.fromiter(consumed.records.offsets, np.int64)[decoded.is_placed][wrong]
         count = int(np.searchsorted(offsets, next_))
         count = min(count, 1) if self.contract.on_misrouted == "stop" else count
         subject = self._routing.subject
-        return {
-            offset: Rejected(offset, MISROUTED, f"the record's {subject} belongs {self._place(place)}")
+        return [
+            Rejected(offset, MISROUTED, f"the record's {subject} belongs {self._place(place)}")
             for offset, place in zip(offsets[:count].tolist(), belongs[wrong[:count]].tolist(), strict=True)
-        }
+        ]
 
     def _place(self, belongs: int) -> str:
         return "to no partition" if belongs == NO_PARTITION else f"to partition {belongs} of {self.contract.partitions}"
