@@ -62,6 +62,14 @@ THROUGHPUT = Section(
             unit="s",
         ),
         Panel(
+            "Rows by operation",
+            "Rows per second that insert or replace (upsert), change some columns (patch) or delete.",
+            "No deletes from a source that deletes: its connector may drop them.",
+            [rate("lancewal_ingest_row_operations_total", "table, kind")],
+            "load",
+            unit="rowsps",
+        ),
+        Panel(
             "Dead letters",
             "Records put aside since the processes started, by partition and kind.",
             "Fix the producer; each letter has the kind and place of its record.",

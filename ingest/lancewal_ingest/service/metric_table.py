@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from lancewal_core.process.metric_table import MetricTable, counter, gauge, histogram
 from lancewal_core.process.service_metrics import ServiceMetricTable
+from lancewal_core.rows.schema import Op
 from lancewal_core.store.request_metrics import StoreMetricTable
 
 _LATENCY_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
@@ -38,6 +39,12 @@ class IngestMetricTable(KafkaMetricTable, StoreMetricTable, ServiceMetricTable, 
 
     contract_version = gauge("Version of the table's contract by which this process takes records.")
     rows = counter("Rows made durable.", "partition")
+    row_operations = counter(
+        "Rows made durable, by operation. With `table.format.envelope` an update of a source is a `patch` if it leaves values "
+        "out, else an `upsert`.",
+        "kind",
+        known=tuple(op.name.lower() for op in Op),
+    )
     dead_letters = counter("Records put aside as dead letters, by kind.", "partition", "kind")
     records_ignored = counter("Records passed over because the contract ignores them, by kind.", "partition", "kind")
     records_passed_over = counter(

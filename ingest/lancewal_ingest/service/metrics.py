@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 
+import numpy as np
 import pyarrow as pa
 from prometheus_client import CollectorRegistry
 
@@ -23,7 +24,7 @@ from lancewal_core.process.service_metrics import ProcessRegistry, ServiceMetric
 from lancewal_core.region.flushes.manifest import FlushedGeneration
 from lancewal_core.region.state import GenerationRecord
 from lancewal_core.rows.column_types import format_type
-from lancewal_core.rows.schema import TIMESTAMP
+from lancewal_core.rows.schema import OP, TIMESTAMP, Op
 from lancewal_core.status.facts import Failure
 from lancewal_core.store.object_store import ObjectStore
 from lancewal_core.store.observed import ObservedStore
@@ -105,6 +106,9 @@ class IngestMetrics(ServiceMetrics):
             self._shown.dead_letters.labels(partition, rejected.kind).inc()
         if entry.row_count:
             lie = entry.range
+            operations = lie.batch.column(OP).slice(lie.begin, lie.row_count).to_numpy()
+            for op, count in zip(Op, np.bincount(operations, minlength=len(Op)).tolist(), strict=True):
+                self._shown.row_operations.labels(op.name.lower()).inc(count)
             newest = lie.batch.column(TIMESTAMP)[lie.end - 1].value
             self._shown.durable_timestamp_seconds.labels(partition).set(newest / 1000)
             self._shown.append_latency_seconds.observe(max(0.0, (self._clock.now_ms() - newest) / 1000))

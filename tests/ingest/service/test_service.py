@@ -54,7 +54,8 @@ from lancewal_core.region.generation_entries import entries_of
 from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.region.state import GenerationState, RegionState
 from lancewal_core.region.states import RegionStates
-from lancewal_core.rows.schema import OFFSET, SYSTEM_FIELDS, TIMESTAMP
+from lancewal_core.rows.row_range import RowRange
+from lancewal_core.rows.schema import OFFSET, OP, SYSTEM_FIELDS, TIMESTAMP, Op
 from lancewal_core.settings.load import Settings
 from lancewal_core.store.obstore import open_store
 from lancewal_core.table import control
@@ -728,13 +729,20 @@ def test_metrics_follow_the_partitions_that_are_ours(capsys: pytest.CaptureFixtu
     metrics = IngestMetrics(At(), "t", 1000, IngestEvents())
     value = metrics.registry.get_sample_value
     first, second = region(0), region(1)
-    rows = pa.RecordBatch.from_pydict({TIMESTAMP: pa.array([10_000, 20_000], TIMESTAMP_TYPE)})
+    times = pa.array([5_000, 10_000, 20_000, 30_000], TIMESTAMP_TYPE)
+    batch = pa.RecordBatch.from_pydict(
+        {TIMESTAMP: times, OP: pa.array([Op.DELETE, Op.PATCH, Op.UPSERT, 0], pa.uint8())}
+    )
+    rows = RowRange(batch, 1, 2)
     left = RejectedOffset(6, "range")
     metrics.appended(Entry(first, Position(0), Position(2), 1, rows, (RejectedOffset(5, "type"), left)), [left])
     metrics.positions({first: Position(2), second: Position(7)}, unflushed=3)
     metrics.refresh({first: Position(12), second: Position(7)}, {second: RetentionLost("gone")})
     zero, one = ({"table": "t", "partition": p} for p in "01")
     assert value("lancewal_ingest_rows_total", zero) == 2
+    operations = {"upsert": 1, "patch": 1, "delete": 0}
+    name = "lancewal_ingest_row_operations_total"
+    assert {kind: value(name, {"table": "t", "kind": kind}) for kind in operations} == operations
     assert value("lancewal_ingest_dead_letters_total", {**zero, "kind": "type"}) == 1
     assert value("lancewal_ingest_dead_letters_total", {**zero, "kind": "range"}) is None
     assert value("lancewal_ingest_records_ignored_total", {**zero, "kind": "range"}) == 1
