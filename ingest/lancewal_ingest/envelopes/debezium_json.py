@@ -40,7 +40,7 @@ _OP = b'"op":'
 _DIGITS_MAX = len(str(-(1 << 63)))
 
 
-class Event(NamedTuple):
+class RowEvent(NamedTuple):
     """One value of an envelope."""
 
     letter: str
@@ -53,17 +53,17 @@ class Event(NamedTuple):
     """Number in each member that was asked for; None for one without a whole number of 64 bits."""
 
 
-class Passed(NamedTuple):
+class OtherEvent(NamedTuple):
     """A value that is neither a row nor a fault."""
 
     kind: str
     """One of ``outcomes.PASSED_OVER``."""
 
 
-def read(value: bytes, undecoded: Collection[str] = NO_ROWS, numbers: Sequence[str] = ()) -> Event | None:
+def read(value: bytes, undecoded: Collection[str] = NO_ROWS, numbers: Sequence[str] = ()) -> RowEvent | None:
     """Return the event of a value that is written as Debezium writes it; None if another look is needed.
 
-    ``undecoded``: operations whose row no decoder will read.  ``numbers``: see ``Event``."""
+    ``undecoded``: operations whose row no decoder will read.  ``numbers``: see ``RowEvent``."""
     has_before = not value.startswith(_NO_BEFORE)
     try:
         if not has_before:
@@ -86,11 +86,11 @@ def read(value: bytes, undecoded: Collection[str] = NO_ROWS, numbers: Sequence[s
     except orjson.JSONDecodeError:
         return None
     told = _numbers(behind, numbers) if numbers else ()
-    return Event(letter, None if row == b"null" else row, has_before, told)
+    return RowEvent(letter, None if row == b"null" else row, has_before, told)
 
 
-def read_strictly(value: bytes, numbers: Sequence[str] = ()) -> Event | Passed:
-    """Return the event of a value, or what else it is.  ``numbers``: see ``Event``.  Raises ``Refusal``."""
+def read_strictly(value: bytes, numbers: Sequence[str] = ()) -> RowEvent | OtherEvent:
+    """Return the event of a value, or what else it is.  ``numbers``: see ``RowEvent``.  Raises ``Refusal``."""
     members = parse_object(value, twice=True)
     twice = given_twice(members).intersection(_OWN)
     if twice:
@@ -104,7 +104,7 @@ def read_strictly(value: bytes, numbers: Sequence[str] = ()) -> Event | Passed:
     if row is not None and not isinstance(row, dict):
         raise Refusal(ENVELOPE, "member after: expected an object, or null")
     text = None if row is None else _text_of_row(value)
-    return Event(str(letter), text, members.get("before") is not None, _numbers(members, numbers))
+    return RowEvent(str(letter), text, members.get("before") is not None, _numbers(members, numbers))
 
 
 def kind_of_names(names: Collection[str]) -> str | None:
@@ -121,10 +121,10 @@ def passed_over(members: Mapping[str, object]) -> str | None:
     return None if kind == "transaction" and members["status"] not in ("BEGIN", "END") else kind
 
 
-def _beside_rows(members: Mapping[str, object]) -> Passed:
+def _beside_rows(members: Mapping[str, object]) -> OtherEvent:
     kind = passed_over(members)
     if kind is not None:
-        return Passed(kind)
+        return OtherEvent(kind)
     other = other_envelope(members, ())
     found = f"the value is {other}" if other else "the value is another JSON object"
     raise Refusal(

@@ -37,7 +37,7 @@ from lancewal_ingest.decode.value_decoder import (
     Places,
     RefusedValue,
 )
-from lancewal_ingest.envelopes.debezium_json import NO_ROWS, ROWS, Event, Passed, read, read_strictly
+from lancewal_ingest.envelopes.debezium_json import NO_ROWS, ROWS, OtherEvent, RowEvent, read, read_strictly
 from lancewal_ingest.envelopes.envelope import NO_FIELD, TRUNCATED, EnvelopeRules, row_of
 from lancewal_ingest.envelopes.event_columns import EventColumns, Numbers
 from lancewal_ingest.envelopes.unavailable import UnavailableValues
@@ -52,7 +52,7 @@ class _Sorted:
     """Values by what they are.  Numbers are places among the values."""
 
     at: list[int] = field(default_factory=list)
-    told: list[Event] = field(default_factory=list)
+    told: list[RowEvent] = field(default_factory=list)
     rows: list[bytes] = field(default_factory=list)
     """Text of the row of each value in ``at``."""
     deletes: list[int] = field(default_factory=list)
@@ -108,7 +108,7 @@ class EventTexts:
         found.refused += [one for one in refused if one.kind not in _NOT_READ]
         return [one.place for one in refused if one.kind in _NOT_READ]
 
-    def _numbers(self, events: Sequence[Event]) -> dict[str, Numbers]:
+    def _numbers(self, events: Sequence[RowEvent]) -> dict[str, Numbers]:
         found = {}
         for at, name in enumerate(self._columns.numbers):
             numbers = [event.numbers[at] for event in events]
@@ -125,27 +125,27 @@ class EventTexts:
                 found.rows.append(quick.row)
                 continue
             try:
-                event: Event | Passed = quick or read_strictly(values[place], self._columns.numbers)
+                event: RowEvent | OtherEvent = quick or read_strictly(values[place], self._columns.numbers)
                 kind = self._passed_over(event)
                 if kind is not None:
                     found.passed_over.setdefault(kind, []).append(place)
-                elif isinstance(event, Event):
+                elif isinstance(event, RowEvent):
                     self._add(event, place, found)
             except Refusal as refusal:
                 found.refused.append(RefusedValue(place, refusal.kind, str(refusal), refusal.found))
 
-    def _passed_over(self, event: Event | Passed) -> str | None:
+    def _passed_over(self, event: RowEvent | OtherEvent) -> str | None:
         """Return the kind of a value that is passed over; None for others."""
         match event:
-            case Passed(kind=kind):
+            case OtherEvent(kind=kind):
                 return kind
-            case Event(letter="m"):
+            case RowEvent(letter="m"):
                 return "message"
-            case Event(letter="r") if "r" in self._undecoded:
+            case RowEvent(letter="r") if "r" in self._undecoded:
                 return "snapshot_row"
         return None
 
-    def _add(self, event: Event, place: int, found: _Sorted) -> None:
+    def _add(self, event: RowEvent, place: int, found: _Sorted) -> None:
         if event.letter == "d":
             found.deletes.append(place)
         elif event.letter not in ROWS:

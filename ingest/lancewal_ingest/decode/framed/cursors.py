@@ -45,7 +45,7 @@ class Cursors:
         self.steps_left = steps
         """Reads that may still be made at all cursors, of those that the format counts."""
         self._lasts: list[Places] = []
-        """What ``lasts`` returned; empty until then.  All cursors of a chunk share it."""
+        """The result of ``lasts``; empty until then.  All cursors of a chunk share it."""
         self.depth = 0
         """Types that are passed over and are being read, inside each other."""
 
