@@ -89,7 +89,7 @@ def _of_file(file: Path) -> _Schema:
 
 
 def _of_connect(text: bytes) -> _Schema:
-    from lancewal_ingest.decode.avro.column_of import column_of
+    from lancewal_ingest.decode.avro.column_of import AvroColumnTypes
     from lancewal_ingest.decode.connect.schema import parse_schema
     from lancewal_ingest.decode.framed.payloads import SchemaUnusable
 
@@ -97,11 +97,12 @@ def _of_connect(text: bytes) -> _Schema:
         name, record = parse_schema(text)
     except SchemaUnusable as unusable:
         raise InvalidInput(str(unusable)) from None
-    return _Schema("connect-json", name, [(one.name, column_of(one.type)) for one in record.fields])
+    types = AvroColumnTypes()
+    return _Schema("connect-json", name, [(one.name, types.of(one.type)) for one in record.fields])
 
 
 def _of_writer(schema: WriterSchema) -> _Schema:
-    from lancewal_ingest.decode.avro.column_of import column_of
+    from lancewal_ingest.decode.avro.column_of import AvroColumnTypes
     from lancewal_ingest.decode.avro.schema import AvroRecord, described, parse_schema
     from lancewal_ingest.decode.framed.json_schema_columns import columns_of
     from lancewal_ingest.decode.framed.payloads import SchemaUnusable
@@ -120,7 +121,8 @@ def _of_writer(schema: WriterSchema) -> _Schema:
         raise InvalidInput(f"the schema cannot be used: {unusable}") from None
     if not isinstance(record, AvroRecord):
         raise InvalidInput(f"expected a record, whose fields are columns; the schema is {described(record)}")
-    return _Schema("avro", record.name, [(one.name, column_of(one.type)) for one in record.fields])
+    of_avro = AvroColumnTypes()
+    return _Schema("avro", record.name, [(one.name, of_avro.of(one.type)) for one in record.fields])
 
 
 def _text(

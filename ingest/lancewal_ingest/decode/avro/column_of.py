@@ -54,16 +54,28 @@ _NESTING_MAX = 16
 _DIGITS_MAX = 38
 _FIELDS_MAX = 4096
 """Most fields in one column.  Names let a short schema say very many."""
+_ALL_FIELDS_MAX = 1 << 16
+"""Most fields in all columns of a schema together."""
 
 
-def column_of(type_: AvroType) -> pa.DataType | None:
-    """Return the type of a column that holds each value of a type; None if lancewal has no such column."""
-    for found in (_uuid(type_), _ColumnTypes().of(type_, _NESTING_MAX)):
-        with contextlib.suppress(InvalidSchema):
-            if found is not None:
-                format_type(found)
-                return found
-    return None
+class AvroColumnTypes:
+    """Types of columns for the fields of one schema."""
+
+    def __init__(self) -> None:
+        self._left = _ALL_FIELDS_MAX
+
+    def of(self, type_: AvroType) -> pa.DataType | None:
+        """Return the type of a column that holds each value of a type; None if lancewal has no such column."""
+        most = min(self._left, _FIELDS_MAX)
+        types = _OneColumn(most)
+        whole = types.of(type_, _NESTING_MAX)
+        self._left -= most - max(types.left, 0)
+        for found in (_uuid(type_), whole):
+            with contextlib.suppress(InvalidSchema):
+                if found is not None:
+                    format_type(found)
+                    return found
+        return None
 
 
 def _uuid(type_: AvroType) -> pa.DataType | None:
@@ -73,13 +85,13 @@ def _uuid(type_: AvroType) -> pa.DataType | None:
     return pa.uuid() if len(others) == 1 and logicals == [Logical("uuid")] else None
 
 
-class _ColumnTypes:
-    def __init__(self) -> None:
-        self._left = _FIELDS_MAX
+class _OneColumn:
+    def __init__(self, most: int) -> None:
+        self.left = most
 
     def of(self, type_: AvroType, depth_left: int) -> pa.DataType | None:
-        self._left -= 1
-        if depth_left == 0 or self._left < 0:
+        self.left -= 1
+        if depth_left == 0 or self.left < 0:
             return None
         match type_:
             case AvroUnion(others=others):

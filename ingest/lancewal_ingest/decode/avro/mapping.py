@@ -26,7 +26,7 @@ from lancewal_ingest.decode.avro.cells import (
     TextCell,
     UuidTextCell,
 )
-from lancewal_ingest.decode.avro.column_of import column_of
+from lancewal_ingest.decode.avro.column_of import AvroColumnTypes
 from lancewal_ingest.decode.avro.schema import (
     AvroArray,
     AvroEnum,
@@ -61,7 +61,7 @@ def mapped(writer: AvroType, rows: RowSchema, naming: Naming) -> Mapped[tuple[Ce
     ``rows``: by present names."""
     if not isinstance(writer, AvroRecord):
         raise SchemaUnusable(f"expected a record, whose fields are columns; the schema is {described(writer)}")
-    mapper = FieldMapper[AvroType](rows, naming, column_of)
+    mapper = FieldMapper[AvroType](rows, naming, AvroColumnTypes().of)
     found = mapper.mapped(_fields(writer), _Cells(mapper).member)
     return replace(found, members=_with_bytes(found.members))
 

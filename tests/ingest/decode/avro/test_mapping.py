@@ -89,6 +89,14 @@ def test_an_unknown_field_refuses_every_payload_and_names_what_could_be_a_column
     }
 
 
+def test_new_columns_of_a_schema_have_a_limit_of_fields_together() -> None:
+    wide = {"type": "record", "name": "w", "fields": [{"name": f"f{n}", "type": "int"} for n in range(4000)]}
+    avro = record([("id", "long"), ("w0", wide), *((f"w{n}", "w") for n in range(1, 40)), ("last", "int")])
+    found = decoded(decoder(avro, COLUMNS), [b"\2"])
+    assert found.refused[0].kind == "unknown_column"
+    assert list(found.new_fields) == [f"w{number}" for number in range(16)]
+
+
 def test_an_unknown_member_of_a_struct_is_unknown_and_no_new_column() -> None:
     columns = pa.schema([("id", pa.int64()), ("st", pa.list_(pa.struct([("x", pa.int32())])))])
     inner = {
