@@ -1,4 +1,7 @@
-"""Forms of record keys with schemas.  The bytes of a row's key follow from the row and the form.
+"""Forms of record keys with schemas.
+
+One serializer writes the bytes of a row's key by the row and the form.  Another one may write other bytes for the same
+row, such as fields in another order.  Kafka takes these for another key, and the merge finds such keys in conflict.
 
 A serializer of a schema registry writes the schema's name before the key.  So a row has another key under another schema,
 and may lie in another partition.  A *form* is the schema's name, and whether it lies in the key's bytes.  A key of
