@@ -58,10 +58,9 @@ def op_of(headers: Headers, allowed: Collection[str] = ()) -> Op | None:
         )
     for name, _ in headers or ():
         if name[: len(_RESERVED)].lower() == _RESERVED and name not in _KNOWN and name not in allowed:
+            known = " and ".join([OP_HEADER, *(other for other in allowed if other.startswith(_RESERVED))])
             raise Refusal(
-                "unknown_header",
-                f"expected {OP_HEADER} and no other header whose name begins with {_RESERVED}",
-                name,
+                "unknown_header", f"expected no header whose name begins with {_RESERVED!r}, but {known}", name
             )
     named = [value for name, value in headers or () if name == OP_HEADER]
     if not named:
