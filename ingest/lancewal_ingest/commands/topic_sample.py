@@ -119,7 +119,7 @@ def _judged(
     from lancewal_core.rows.schema import OFFSET
     from lancewal_core.settings.declared import column_source, type_text
     from lancewal_core.table.contract import Column, Contract
-    from lancewal_ingest.append.prepare import Preparer
+    from lancewal_ingest.append.prepare import Preparer, lenient
     from lancewal_ingest.decode.json.foreign import wrong_format
     from lancewal_ingest.decode.outcomes import KINDS, WRONG_FORMAT
     from lancewal_ingest.registry.asked import AskedSchemas
@@ -168,6 +168,7 @@ def _judged(
         on_truncate="ignore",
         on_unknown_column=table.on_unknown_column,
     )
+    contract = lenient(contract)  # each record is judged, also behind one that would stop its partition
     schemas = AskedSchemas.of(settings.registry)
     (judged,) = Preparer(contract, schemas=schemas).prepare_all([part])
     while (stop := judged.outcome.stop) is not None and stop.key_form is not None:

@@ -3,7 +3,8 @@
 Guarantees
  1. All schemas that this process uses are compared soon after it began to use them, then every ``EVERY_S``.
     A schema whose records have become bad is compared at once, but not again within ``BAD_S``.
- 2. Silence is no finding, nor is a schema that the registry no longer has: the stored one counts.
+ 2. Silence is no finding, nor is a schema that the registry no longer has: the stored one counts.  After silence the pauses
+    double, from ``SOON_S`` up to ``EVERY_S``, until the registry answers.
     A schema without an answer is asked for after the others next time, so it keeps none of them from being compared.
  3. One comparison runs at a time, in a task, and begins with no further schema after ``TURN_S``: a process that ends waits
     for it.  The next one begins with those that were not reached, soon after.
@@ -57,6 +58,9 @@ class SchemaComparison:
         """Schemas with bad records that were not compared since."""
         self._bad_at = float("-inf")
         """When the last comparison for bad records began."""
+        self._silent = False
+        """Whether the registry gave the last comparison no answer."""
+        self._soon_s = SOON_S
 
     def hasten(self, key: SchemaKey) -> None:
         """Compare a schema soon, since it has bad records: they may be records of another one."""
@@ -70,6 +74,7 @@ class SchemaComparison:
         if self._task is None or not self._task.done():
             return [], {}
         (alike, reused), self._task = self._task.result(), None
+        self._soon_s = min(2 * self._soon_s, EVERY_S) if self._silent else SOON_S
         since = {key for key, count in self._counts.items() if counts.get(key, 1) != count}
         alike = [key for key in alike if key not in since]
         self._alike.update(alike)
@@ -90,7 +95,7 @@ class SchemaComparison:
             # One that comes into use again is new again.
             self._alike &= asked
             self._asked_in = {key: number for key, number in self._asked_in.items() if key in asked}
-        elif not asked or now - self._asked_at < SOON_S:
+        elif not asked or now - self._asked_at < self._soon_s:
             return False
         self._asked_at, self._bad_at = now, now if bad else self._bad_at
         self._bad -= asked
@@ -102,7 +107,7 @@ class SchemaComparison:
 
     def _compare(self, used: Sequence[SchemaKey], counts: Mapping[SchemaKey, int]) -> Found:
         alike, reused = list[SchemaKey](), dict[SchemaKey, SchemaIdReused]()
-        until = self._clock.monotonic() + TURN_S
+        until, self._silent = self._clock.monotonic() + TURN_S, False
         for key in used:
             self._late = self._clock.monotonic() >= until
             if self._late:
@@ -114,6 +119,7 @@ class SchemaComparison:
                 if schema is not None and versions:
                     check_same(key, schema, versions, counts[key])
             except RegistryUnavailable:
+                self._silent = True
                 break
             except SchemaIdReused as error:
                 reused[key] = error

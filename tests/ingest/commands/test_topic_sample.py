@@ -72,6 +72,26 @@ def test_newest_records(kafka: KafkaBroker, topic_name: str, config: Path, capsy
     assert "2 wrong_format" in found
 
 
+def test_records_behind_one_that_would_stop_its_partition(
+    kafka: KafkaBroker, topic_name: str, config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make_topics(kafka.bootstrap_servers, {topic_name: 1})
+    columns = TABLE.replace("{type: int64, json: number_text, field: number}", "int64")
+    write(config, kafka.bootstrap_servers, topic_name, f"{columns}, format: {{value: connect-json}}")
+    fields = [
+        {"field": name, "type": kind} for name, kind in (("region", "string"), ("id", "int64"), ("gate", "string"))
+    ]
+    payload = {"region": "north", "id": 1, "gate": "A"}
+    send(
+        kafka,
+        topic_name,
+        *[json.dumps({"schema": {"type": "struct", "fields": fields}, "payload": payload}).encode()] * 3,
+    )
+    first, second = said(config, capsys).splitlines()
+    assert first == f"Topic {topic_name}: 0 of the newest 3 records would be rows."
+    assert second.startswith("  3 unknown_column: ")
+
+
 def test_events_of_a_connector(
     kafka: KafkaBroker, topic_name: str, config: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

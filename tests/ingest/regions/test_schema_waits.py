@@ -401,6 +401,23 @@ def test_a_new_schema_is_compared_without_the_others() -> None:
     assert place.registry.asked == [EIGHT, EIGHT], "looked up, and compared"
 
 
+def test_a_silent_registry_is_asked_ever_more_seldom() -> None:
+    place = FramedPlace(FakeRegistry(id_7=JSON))
+    first = place.worker_here()
+    place.source.coming = [place.framed(0, [7])]
+    place.turns(first, 4)
+    assert first.drain(60.0)
+    place.registry.fault = RegistryUnavailable("silent")
+    worker = place.worker_here()
+    place.source.coming = [place.framed(1, [7])]
+    place.registry.asked.clear()
+    place.turns(worker, 300, SOON_S)
+    assert 4 <= len(place.registry.asked) <= 16
+    place.registry.fault, place.registry.has[SEVEN] = None, OTHER
+    place.turns(worker, 70, SOON_S)
+    assert [error.kind for error in worker.stopped.values()] == ["schema_id_reused"]
+
+
 def test_the_loop_looks_often_while_a_schema_is_asked_for() -> None:
     timeouts: list[float] = []
     place = FramedPlace(FakeRegistry(id_7=JSON))

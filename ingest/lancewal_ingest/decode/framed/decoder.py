@@ -297,7 +297,7 @@ class FramedDecoder:
             names = called + known.fields_of(name for name in names if name not in of_table)
         unknown = [name for name in names if name not in of_table]
         if unknown:
-            return Refusal("unknown_column", f"header {FIELDS_HEADER} names something that is no column", unknown[0])
+            return Refusal("patch_fields", f"header {FIELDS_HEADER} names something that is no column", unknown[0])
         missing = [name for name in names if name not in decoder.fills]
         if missing:
             return Refusal(

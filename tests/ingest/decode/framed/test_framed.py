@@ -117,7 +117,7 @@ def test_names_that_are_passed_over_give_a_patch_no_column() -> None:
     found = patched(avro, {"id": 1, "s": "a", "gone": ""}, b"gone", Naming(NAMES))
     assert [column.to_pylist() for column in found.parts[0].columns] == [[1], [None]]
     (refused,) = patched(avro, {"id": 1, "s": "a", "gone": ""}, b"s,other", Naming(NAMES)).refused
-    assert refused.kind == "unknown_column"
+    assert refused.kind == "patch_fields"
 
 
 @pytest.mark.parametrize("header", ["apicurio.value.globalId", "apicurio.value.contentId"])
