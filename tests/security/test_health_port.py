@@ -44,13 +44,13 @@ def clock() -> ManualClock:
 
 
 @pytest.fixture
-def registry() -> CollectorRegistry:
+def metrics() -> CollectorRegistry:
     return CollectorRegistry()
 
 
 @pytest.fixture
-def port(clock: ManualClock, registry: CollectorRegistry) -> Iterator[int]:
-    with HealthServer("127.0.0.1", 0, registry, Health(clock, list)) as server:
+def port(clock: ManualClock, metrics: CollectorRegistry) -> Iterator[int]:
+    with HealthServer("127.0.0.1", 0, metrics, Health(clock, list)) as server:
         yield server.port
 
 
@@ -59,7 +59,7 @@ def test_an_address_is_listened_on_in_its_family(
     host: str,
     family: socket.AddressFamily,
     clock: ManualClock,
-    registry: CollectorRegistry,
+    metrics: CollectorRegistry,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Up to ``bind``: no machine has these addresses, and not every one has IPv6."""
@@ -73,7 +73,7 @@ def test_an_address_is_listened_on_in_its_family(
     monkeypatch.setattr(socket, "socket", lambda *_: io.BytesIO())
     shown = f"[{host}]" if family is socket.AF_INET6 else host
     with pytest.raises(InvalidSettings, match=re.escape(f"cannot listen on {shown}:0: not here")):
-        HealthServer(host, 0, registry, Health(clock, list))
+        HealthServer(host, 0, metrics, Health(clock, list))
     assert asked == [(family, (host, 0))]
 
 
@@ -158,12 +158,12 @@ def test_the_limit_of_headers(port: int, more: int, status: bytes) -> None:
 
 
 def test_an_error_is_one_line_of_the_log(
-    port: int, registry: CollectorRegistry, capsys: pytest.CaptureFixture[str]
+    port: int, metrics: CollectorRegistry, capsys: pytest.CaptureFixture[str]
 ) -> None:
     configure_logging(LogLevel.INFO)
     structlog.get_logger("before").info("one line before")
-    registry._names_to_collectors["x"] = Breaks()
-    registry._collector_to_names[Breaks()] = ["x"]
+    metrics._names_to_collectors["x"] = Breaks()
+    metrics._collector_to_names[Breaks()] = ["x"]
     with ExitStack() as stack:
         assert answer(connect(port, stack, b"GET /metrics HTTP/1.1\r\n\r\n")) == b""
         gone = connect(port, stack, b"GET /livez HTTP/1.1\r\n\r\n")
