@@ -60,9 +60,9 @@ class AnotherProcess:
         try:
             return self._executor.submit(function, uri).result(240)
         except BrokenProcessPool:
-            self._process.join(240)
-            code = self._process.exitcode
+            # The executor's own thread joins the process too.  Only one of two threads that do so at once hears the code.
             self.close()
+            code = self._process.exitcode
             self._start()
             assert code == -signal.SIGABRT, f"the process ended with {code}"
             raise Aborted from None
