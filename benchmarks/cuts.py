@@ -9,7 +9,7 @@ flusher with all of them, with default settings.
 * *loaded*: after ``warm_s`` under load, freshness is measured for rows that are produced within ``window_s``, then for those
   that are produced while cuts are made, one after the other.  The freshness of a row is the end of the first strong read that
   shows it minus the time of its produce call.  Readers, a process for each, read ``READERS`` of the tables: twenty would
-  measure themselves.
+  measure themselves.  They never pause.  Once they have ended, a cut is made under the same load.
 * *moving*: the same services.  A quarter of the tables get rows, as many each as before.  A flusher of another table publishes
   a cut of all, every ``every_s``.  Its requests are told by its access key, and those for its own table do not count.  The age
   of the cut at a moment is the time since its positions were asked for, as a reader sees it then.
@@ -180,10 +180,14 @@ def _loaded(lake: Lake, names: list[str], other: str, size: Size) -> dict[str, f
             lake.check_services()
         first = -(-produced() // len(names))
         found = [reader.end(first) for reader in readers]
+        with producing(lake.servers, names, PRODUCER_LINGER_MANY_MS, size.rows, size.rows_per_s):
+            time.sleep(size.window_s)
+            unread = lake.command("cut", "make", "unread", "--tables", "loaded.*")[:2]
         moved = _moving(lake, names, other, size)
     before, meanwhile = p99(found, began, making), p99(found, making, made)
     return _told(
         {
+            "unread_s": unread[1] - unread[0],
             "loaded_s": max(end - begin for begin, end in taken),
             "fresh_before_p99_ms": before,
             "fresh_meanwhile_p99_ms": meanwhile,
