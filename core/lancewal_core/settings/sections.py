@@ -154,7 +154,8 @@ Envelope = Literal["none", "debezium", "debezium-unwrapped"]
 """A form in which a connector writes rows and names operations."""
 
 
-UNAVAILABLE_VALUE = "__debezium_unavailable_value"
+PLACEHOLDER = "__debezium_unavailable_value"
+"""Text by which Debezium marks a value that it could not read, unless its settings name another one."""
 METADATA_LENGTH_MAX = 1 << 10
 
 
@@ -191,7 +192,7 @@ class FormatSettings(Section):
     """The envelope that a connector has put around each row.  ``debezium``: a change event, which names its operation and
     has the row in ``after``.  ``debezium-unwrapped``: rows that ExtractNewRecordState has taken out.  None, because a value
     is the row itself unless a connector writes it."""
-    unavailable_value: Annotated[str, Field(min_length=1, max_length=METADATA_LENGTH_MAX)] = UNAVAILABLE_VALUE
+    unavailable_value: Annotated[str, Field(min_length=1, max_length=METADATA_LENGTH_MAX)] = PLACEHOLDER
     """Text by which the connector marks a value that it could not read (``unavailable.value.placeholder``).  Debezium's
     default."""
 

@@ -62,10 +62,14 @@ def check_settings(settings: Settings, contract: Contract, store: ObjectStore | 
         pairs.append(("table.metadata_columns", metadata, _metadata_columns(contract)))
     pairs += _topics(settings, contract)
     formats = settings.table.format
-    terms = {"value": contract.value_format, "key": contract.key_format, "record": contract.value_record or ""}
-    for name, theirs in (
-        terms | {"envelope": contract.envelope, "unavailable_value": contract.unavailable_value}
-    ).items():
+    terms = {
+        "value": contract.value_format,
+        "key": contract.key_format,
+        "record": contract.value_record or "",
+        "envelope": contract.envelope,
+        "unavailable_value": contract.unavailable_value,
+    }
+    for name, theirs in terms.items():
         if name in formats.model_fields_set:
             pairs.append((f"table.format.{name}", getattr(formats, name), theirs))
     _check_equal(pairs, _ANOTHER_COLUMN if _sources_alone_differ(settings.table.columns, contract) else "")

@@ -40,7 +40,7 @@ from lancewal_core.rows.ttl import Ttl, check_ttl
 from lancewal_core.settings.declared import OF_ITSELF, ColumnSource, check_sources
 from lancewal_core.settings.sections import (
     METADATA_LENGTH_MAX,
-    UNAVAILABLE_VALUE,
+    PLACEHOLDER,
     Envelope,
     JsonForm,
     OnUnknownColumn,
@@ -66,7 +66,7 @@ POLICIES = frozenset(
 """Terms about records that cannot become rows.  A process that works by an older version of these terms does no harm."""
 TRUNCATE = "truncate"
 """Kind of a record that says that the source table was truncated.  It never has a dead letter."""
-UNAVAILABLE_KIND = "unavailable_value"
+UNAVAILABLE_VALUE = "unavailable_value"
 """Kind of an event without a value that the table cannot keep."""
 MISROUTED = "misrouted"
 """Kind of a record that lies in another partition than the one where it belongs; all other kinds are bad records."""
@@ -305,7 +305,7 @@ class Contract(BaseModel):
     first such key."""
     envelope: Envelope = "none"
     snapshot_rows: Literal["apply", "skip"] = "apply"
-    unavailable_value: Annotated[str, Field(min_length=1, max_length=METADATA_LENGTH_MAX)] = UNAVAILABLE_VALUE
+    unavailable_value: Annotated[str, Field(min_length=1, max_length=METADATA_LENGTH_MAX)] = PLACEHOLDER
     """Text by which a connector marks a value that it could not read."""
     on_unavailable_value: Policy = "stop"
     """``ignore``: the cell is null, and the record no bad one."""
@@ -423,13 +423,14 @@ class Contract(BaseModel):
 
     def policy_of(self, kind: str) -> Policy:
         """Return the policy for a record that is not a row, by the kind of its rejection."""
-        if kind == KEY_FORM_CHANGED:
-            return "dead-letter"
-        if kind == TRUNCATE:
-            return self.on_truncate
-        if kind == UNAVAILABLE_KIND:
-            return "stop" if self.on_unavailable_value == "stop" else "dead-letter"
-        policies = {MISROUTED: self.on_misrouted, OTHER_RECORD: self.on_other_record}
+        policies: dict[str, Policy] = {
+            KEY_FORM_CHANGED: "dead-letter",
+            MISROUTED: self.on_misrouted,
+            OTHER_RECORD: self.on_other_record,
+            TRUNCATE: self.on_truncate,
+            # Under ``ignore`` there is no such record.
+            UNAVAILABLE_VALUE: "stop" if self.on_unavailable_value == "stop" else "dead-letter",
+        }
         return policies.get(kind, self.on_bad_record)
 
     @property

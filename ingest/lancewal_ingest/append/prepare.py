@@ -48,7 +48,7 @@ from lancewal_core.table.contract import (
     MISROUTED,
     OTHER_RECORD,
     TRUNCATE,
-    UNAVAILABLE_KIND,
+    UNAVAILABLE_VALUE,
     Contract,
 )
 from lancewal_core.table.drain import Drain
@@ -383,7 +383,7 @@ class Preparer:
                 "add columns by itself: `--on unknown-column=add`",
                 **region.place, offset=bad.offset,
             )  # fmt: skip
-        if bad.kind in (TRUNCATE, UNAVAILABLE_KIND):
+        if bad.kind in (TRUNCATE, UNAVAILABLE_VALUE):
             return BadRecord(
                 f"{place}: {bad.message}. To go on without this record alone: "
                 f"`lancewal offset reject {region.topic}-{region.partition}-{bad.offset}`",

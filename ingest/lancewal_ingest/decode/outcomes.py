@@ -14,11 +14,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lancewal_core.rows.own_rows import own_rows
-from lancewal_core.table.contract import KEY_FORM_CHANGED, OTHER_RECORD, TRUNCATE, UNAVAILABLE_KIND
+from lancewal_core.table.contract import KEY_FORM_CHANGED, OTHER_RECORD, TRUNCATE, UNAVAILABLE_VALUE
 from lancewal_ingest.decode.naming import OtherName
 
 ENVELOPE = "envelope"
-UNAVAILABLE_VALUE = UNAVAILABLE_KIND
 TOO_LARGE = "too_large"
 WRONG_FORMAT = "wrong_format"
 KEY_FORM = "key_form"

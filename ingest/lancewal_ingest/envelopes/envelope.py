@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from lancewal_core.rows.schema import RowSchema
-from lancewal_core.settings.sections import UNAVAILABLE_VALUE, Envelope, is_of_envelope
+from lancewal_core.settings.sections import PLACEHOLDER, Envelope, is_of_envelope
 from lancewal_core.table.contract import Contract
 from lancewal_ingest.decode.avro.schema import AvroRecord, AvroUnion
 from lancewal_ingest.envelopes.event_columns import EventColumns
@@ -26,7 +26,7 @@ class EnvelopeRules:
     kind: Envelope = "none"
     skips_snapshots: bool = False
     """Whether rows that a snapshot has read are passed over."""
-    placeholder: str = UNAVAILABLE_VALUE
+    placeholder: str = PLACEHOLDER
     """Text in place of a value that the connector could not read."""
     keeps: bool = True
     """Whether the table keeps such values: it allows patches."""

@@ -35,8 +35,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lancewal_core.rows.schema import Op, RowSchema
+from lancewal_core.table.contract import UNAVAILABLE_VALUE
 from lancewal_ingest.decode.naming import OtherName
-from lancewal_ingest.decode.outcomes import UNAVAILABLE_VALUE
 from lancewal_ingest.decode.part import DecodedPart, present_bitmap
 from lancewal_ingest.decode.value_decoder import Mask, RefusedValue
 

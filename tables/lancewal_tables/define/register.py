@@ -44,7 +44,7 @@ from lancewal_core.rows.column_types import format_type, of_first_release
 from lancewal_core.rows.schema import FieldIds, RowSchema
 from lancewal_core.settings.declared import OF_ITSELF, ColumnSource, declared_sources
 from lancewal_core.settings.load import Settings
-from lancewal_core.settings.sections import UNAVAILABLE_VALUE, TableSettings
+from lancewal_core.settings.sections import PLACEHOLDER, TableSettings
 from lancewal_core.store.address import place_of, same_place
 from lancewal_core.store.object_store import Done, Lost, ObjectStore, Unknown, put_once
 from lancewal_core.store.refusal import refusal_of_puts, what_to_set
@@ -149,7 +149,7 @@ def first_contract(
     )
     plain = all(getattr(settings, term) == Contract.model_fields[term].default for term in later)
     plain = plain and settings.format.key in OF_FIRST_RELEASE and settings.format.value == "json"
-    plain = plain and settings.format.envelope == "none" and settings.format.unavailable_value == UNAVAILABLE_VALUE
+    plain = plain and settings.format.envelope == "none" and settings.format.unavailable_value == PLACEHOLDER
     plain = plain and name is None and all(column.source == OF_ITSELF for column in columns)
     plain = plain and all(map(of_first_release, rows.columns.types))
     return Contract(
