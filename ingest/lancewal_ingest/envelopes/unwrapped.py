@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 
 from lancewal_core.errors import InvalidSchema
 from lancewal_core.rows.schema import RowSchema
+from lancewal_ingest.decode.json.strict import BLANKS
 from lancewal_ingest.decode.naming import Naming
 from lancewal_ingest.decode.outcomes import ENVELOPE
 from lancewal_ingest.decode.part import DecodedPart
@@ -47,7 +48,6 @@ MakeDecoder = Callable[[RowSchema, Naming], ValueDecoder]
 _OLD_KEY = "__debezium.oldkey"
 """Header of the first record of a changed key, whose row has no former values under the new key."""
 _NONE: Indexes = np.zeros(0, np.int64)
-_BLANKS = b" \t\r\n"
 _MAYBE_NO_ROW = frozenset({"missing_key", "unknown_column"})
 """Kinds of refusals of a value that holds something else than a row."""
 
@@ -151,7 +151,7 @@ class UnwrappedRows:
 
 def _is_null(refused: RefusedValue, value: bytes) -> bool:
     """Return whether a value was refused since it is null, or has a payload of null."""
-    return refused.kind == "null_value" or (refused.kind == "not_an_object" and value.strip(_BLANKS) == b"null")
+    return refused.kind == "null_value" or (refused.kind == "not_an_object" and value.strip(BLANKS) == b"null")
 
 
 def _with_deleted(rows: RowSchema, naming: Naming) -> tuple[RowSchema, Naming]:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterable
 
 import pyarrow as pa
 
-from lancewal_core.errors import InvalidSchema
-from lancewal_core.rows.column_types import format_type
 from lancewal_ingest.decode.avro.schema import (
     AvroArray,
     AvroEnum,
@@ -21,6 +18,7 @@ from lancewal_ingest.decode.avro.schema import (
     AvroUnion,
     Logical,
 )
+from lancewal_ingest.decode.framed.new_columns import NESTING_MAX, ColumnRoom, possible
 
 _PLAIN = {
     "boolean": pa.bool_(),
@@ -49,58 +47,32 @@ _LOGICAL = {
     "zoned-text": pa.timestamp("us", "UTC"),
 }
 _LOGICAL |= {f"epoch-{unit}": _LOGICAL[f"timestamp-{unit}"] for unit in ("millis", "micros", "nanos")}
-_NESTING_MAX = 16
-"""Most lists, maps and structs inside each other in one column."""
 _DIGITS_MAX = 38
-_FIELDS_MAX = 4096
-"""Most fields in one column.  Names let a short schema say very many."""
-_ALL_FIELDS_MAX = 1 << 16
-"""Most fields in all columns of a schema together."""
 
 
 class AvroColumnTypes:
     """Types of columns for the fields of one schema."""
 
     def __init__(self) -> None:
-        self._left = _ALL_FIELDS_MAX
+        self._room = ColumnRoom()
 
     def of(self, type_: AvroType) -> pa.DataType | None:
         """Return the type of a column that holds each value of a type; None if lancewal has no such column."""
-        most = min(self._left, _FIELDS_MAX)
-        types = _OneColumn(most)
-        whole = types.of(type_, _NESTING_MAX)
-        self._left -= most - max(types.left, 0)
-        for found in (_uuid(type_), whole):
-            with contextlib.suppress(InvalidSchema):
-                if found is not None:
-                    format_type(found)
-                    return found
-        return None
+        self._room.begin()
+        whole, uuid = self._of(type_, NESTING_MAX), _uuid(type_)
+        return possible(whole if uuid is None else uuid)
 
-
-def _uuid(type_: AvroType) -> pa.DataType | None:
-    """Return the type of uuids for a field of them.  Within lists and structs uuids are texts or bytes."""
-    others = type_.others if isinstance(type_, AvroUnion) else [type_]
-    logicals = [one.logical for one in others if isinstance(one, AvroPlain | AvroFixed)]
-    return pa.uuid() if len(others) == 1 and logicals == [Logical("uuid")] else None
-
-
-class _OneColumn:
-    def __init__(self, most: int) -> None:
-        self.left = most
-
-    def of(self, type_: AvroType, depth_left: int) -> pa.DataType | None:
-        self.left -= 1
-        if depth_left == 0 or self.left < 0:
+    def _of(self, type_: AvroType, depth_left: int) -> pa.DataType | None:
+        if not self._room.take() or depth_left == 0:
             return None
         match type_:
             case AvroUnion(others=others):
-                return self.of(others[0], depth_left) if len(others) == 1 else None
+                return self._of(others[0], depth_left) if len(others) == 1 else None
             case AvroArray(items=items):
-                item = self.of(items, depth_left - 1)
+                item = self._of(items, depth_left - 1)
                 return None if item is None else pa.list_(item)
             case AvroMap(values=values):
-                value = self.of(values, depth_left - 1)
+                value = self._of(values, depth_left - 1)
                 return None if value is None else pa.map_(pa.string(), value)
             case AvroRecord(fields=fields):
                 return self._struct(fields, depth_left - 1)
@@ -119,8 +91,15 @@ class _OneColumn:
     def _struct(self, fields: Iterable[AvroField], depth_left: int) -> pa.DataType | None:
         members = []
         for one in fields:
-            member = self.of(one.type, depth_left)
+            member = self._of(one.type, depth_left)
             if member is None:
                 return None
             members.append(pa.field(one.name, member))
         return pa.struct(members) if members else None
+
+
+def _uuid(type_: AvroType) -> pa.DataType | None:
+    """Return the type of uuids for a field of them.  Within lists and structs uuids are texts or bytes."""
+    others = type_.others if isinstance(type_, AvroUnion) else [type_]
+    logicals = [one.logical for one in others if isinstance(one, AvroPlain | AvroFixed)]
+    return pa.uuid() if len(others) == 1 and logicals == [Logical("uuid")] else None

@@ -6,7 +6,7 @@ An Avro datum has all fields of its schema, so it tells nothing about the column
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -20,24 +20,15 @@ from lancewal_ingest.decode.avro.schema import AvroType, named, parse_schema
 from lancewal_ingest.decode.avro.strict import read_datum
 from lancewal_ingest.decode.framed.cursors import Cursors
 from lancewal_ingest.decode.framed.payloads import check_record
-from lancewal_ingest.decode.framed.typed import TypedPayloads
-from lancewal_ingest.decode.json.defaults import Defaults
+from lancewal_ingest.decode.framed.typed import TypedFormat, TypedPayloads
 from lancewal_ingest.decode.naming import Naming, OtherName
 
 
-class AvroFormat:
+class AvroFormat(TypedFormat):
     """``FramedFormat`` of Avro."""
 
     name = "Avro"
     paths = False
-    schemas_have_fields = True
-    tells_operations = False
-
-    def __init__(self, rows: RowSchema, naming: Naming) -> None:
-        self._rows = rows
-        self._naming = naming
-        self.columns: Sequence[str] = naming.in_values(rows.called(naming.fields)).columns.names
-        Defaults(rows.called(naming.fields), naming)  # a default that is not valid is an error before the first schema
 
     def decoder(self, schema: WriterSchema, path: tuple[int, ...]) -> AvroPayloads:
         return AvroPayloads(parse_record(schema, self._naming), self._rows, self._naming)

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from lancewal_core.rows.column_types import integer_range
 from lancewal_core.rows.schema import RowSchema
 from lancewal_ingest.decode.avro.cells import (
     BoolCell,
@@ -41,7 +40,17 @@ from lancewal_ingest.decode.avro.schema import (
     named,
     takes_no_bytes,
 )
-from lancewal_ingest.decode.framed.mapping import FieldMapper, Level, Mapped, PlacedField, mismatch
+from lancewal_ingest.decode.framed.mapping import (
+    BINARIES,
+    TEXTS,
+    FieldMapper,
+    Level,
+    Mapped,
+    PlacedField,
+    integers_of,
+    mismatch,
+    size_of,
+)
 from lancewal_ingest.decode.framed.payloads import SchemaUnusable
 from lancewal_ingest.decode.naming import Names, Naming
 
@@ -50,9 +59,6 @@ _LONG = range(-(1 << 63), 1 << 63)
 _INTEGERS = {"int8": range(-(1 << 7), 1 << 7), "int16": range(-(1 << 15), 1 << 15), "int": _INT, "long": _LONG}
 _DIGITS = {"s": 0, "ms": 3, "us": 6, "ns": 9, "millis": 3, "micros": 6, "nanos": 9}
 _DAY_S = 86_400
-_TEXTS = (pa.string(), pa.large_string())
-_FLOAT_DIGITS = {2: 11, 4: 24, 8: 53}
-"""Bits of the integers that floats of so many bytes hold without a gap."""
 
 
 def mapped(writer: AvroType, rows: RowSchema, naming: Naming) -> Mapped[tuple[Cell, int | None]]:
@@ -98,7 +104,7 @@ class _Cells:
             case AvroRecord() if pa.types.is_struct(column):
                 level = Level(column, names, path)
                 found = StructCell(path, column, _with_bytes(self.members(_fields(type_), level)), column.names)
-            case AvroEnum(symbols=symbols) if column in _TEXTS:
+            case AvroEnum(symbols=symbols) if column in TEXTS:
                 found = EnumCell(path, column, symbols)
             case AvroFixed(size=size, logical=logical):
                 found = _decimal(logical, size, column, path) or _bytes(size, column, path, logical)
@@ -152,7 +158,7 @@ def _plain(type_: AvroPlain, column: pa.DataType, path: str) -> Cell | None:
             width = 4 if type_.kind == "float" else 8
             fits = column in ((pa.float32(), pa.float64()) if width == 4 else (pa.float64(),))
             return FloatCell(path, column, width) if fits else None
-        case "string" if column in _TEXTS:
+        case "string" if column in TEXTS:
             return TextCell(path, column)
         case "string" if column == pa.uuid() and type_.logical == Logical("uuid"):
             return UuidTextCell(path, column)
@@ -171,11 +177,9 @@ def _number(type_: AvroPlain, column: pa.DataType, path: str) -> NumberCell | No
     if local == "time":
         all_ = range(_DAY_S * 10**digits)
     times = per = 1
-    if pa.types.is_integer(column):
-        own = integer_range(column)
-    elif pa.types.is_floating(column) and not name:
-        bits = _FLOAT_DIGITS[column.bit_width // 8]
-        own = range(-(1 << bits), (1 << bits) + 1)
+    numbers = integers_of(column)
+    if numbers is not None and not (name and pa.types.is_floating(column)):
+        own = numbers
     elif pa.types.is_date32(column) and name == "date":
         own = _INT
     elif _is_in_units(column, local):
@@ -212,17 +216,8 @@ def _decimal(logical: Logical | None, size: int | None, column: pa.DataType, pat
 
 
 def _bytes(size: int | None, column: pa.DataType, path: str, logical: Logical | None = None) -> BytesCell | None:
-    exactly: int | None
-    if column in (pa.binary(), pa.large_binary()):
-        exactly = None
-    elif column == pa.uuid() and logical is not None and logical.name == "uuid":
-        exactly = 16
-    elif pa.types.is_fixed_size_binary(column):
-        exactly = column.byte_width
-    elif pa.types.is_fixed_size_list(column):
-        exactly = column.list_size * column.value_type.bit_width // 8
-    else:
-        return None
-    if exactly is not None and size is not None and exactly != size:
-        return None
-    return BytesCell(path, column, size, exactly)
+    if column in BINARIES:
+        return BytesCell(path, column, size, None)
+    is_uuid = column == pa.uuid() and logical is not None and logical.name == "uuid"
+    exactly = 16 if is_uuid else size_of(column)
+    return None if exactly is None or exactly != (size or exactly) else BytesCell(path, column, size, exactly)

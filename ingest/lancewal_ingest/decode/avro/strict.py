@@ -14,7 +14,6 @@ Guarantees
 
 from __future__ import annotations
 
-import re
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from decimal import Decimal
@@ -53,13 +52,12 @@ from lancewal_ingest.decode.avro.schema import (
     AvroUnion,
     takes_no_bytes,
 )
-from lancewal_ingest.decode.framed.assembly import items_of
+from lancewal_ingest.decode.framed.assembly import items_of, uuid_of
 from lancewal_ingest.decode.outcomes import Refusal
 
 DEPTH_MAX = 64
 """Most records, arrays and maps inside each other in a value that is passed over."""
 _VARINT_BYTES_MAX = 10
-_UUID = re.compile(rb"[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}")
 _REFUSED = object()
 _FLOATS = {4: struct.Struct("<f"), 8: struct.Struct("<d")}
 
@@ -215,9 +213,10 @@ def _text(cell: TextCell, datum: Datum) -> str:
 
 def _uuid(cell: UuidTextCell, datum: Datum) -> object:
     text = datum.bytes(datum.number(cell), cell)
-    if not _UUID.fullmatch(text):
+    found = uuid_of(text)
+    if found is None:
         return datum.refuse("type", cell.path, "a uuid of 32 hexadecimal digits with four dashes")
-    return bytes.fromhex(text.replace(b"-", b"").decode())
+    return found
 
 
 def _symbol(cell: EnumCell, datum: Datum) -> str:

@@ -32,7 +32,7 @@ from lancewal_ingest.decode.framed.payloads import SchemaUnusable
 from lancewal_ingest.decode.json.defaults import Defaults
 from lancewal_ingest.decode.json.foreign import framed_format
 from lancewal_ingest.decode.json.growth import JsonGrowth
-from lancewal_ingest.decode.json.strict import check_value
+from lancewal_ingest.decode.json.strict import BLANKS, check_value
 from lancewal_ingest.decode.naming import PLAIN, Naming, OtherName
 from lancewal_ingest.decode.outcomes import Refusal
 from lancewal_ingest.decode.part import DecodedPart
@@ -49,7 +49,7 @@ from lancewal_ingest.decode.value_decoder import (
 from lancewal_ingest.decode.weight import lengths
 from lancewal_kafka.headers import HeaderList
 
-_NULL, _BLANKS = b"null", b" \t\n\r"
+_NULL = b"null"
 
 
 class TextDecoder(Protocol):
@@ -70,6 +70,13 @@ class _Group:
     payloads: list[bytes] = field(default_factory=list)
     nulls: list[int] = field(default_factory=list)
     """Indexes of the values whose payload is null.  ``indexes`` has none of them."""
+
+    def add(self, index: int, payload: bytes) -> None:
+        if payload.strip(BLANKS) == _NULL:
+            self.nulls.append(index)
+        else:
+            self.indexes.append(index)
+            self.payloads.append(payload)
 
 
 class ConnectDecoder(NamesNoSchema):
@@ -163,12 +170,7 @@ class ConnectDecoder(NamesNoSchema):
                 continue
             if head is not before:
                 group = groups.setdefault(head.schema, _Group())
-            payload = payload_after(value, len(head.text))
-            if payload.strip(_BLANKS) == _NULL:
-                group.nulls.append(index)
-                continue
-            group.indexes.append(index)
-            group.payloads.append(payload)
+            group.add(index, payload_after(value, len(head.text)))
         return groups, refused
 
     def _in_any_order(self, index: int, value: bytes, groups: dict[bytes, _Group], refused: list[RefusedValue]) -> None:
@@ -177,12 +179,7 @@ class ConnectDecoder(NamesNoSchema):
         except Refusal as refusal:
             refused.append(RefusedValue(index, refusal.kind, str(refusal), refusal.found))
             return
-        group = groups.setdefault(text, _Group())
-        if payload == _NULL:
-            group.nulls.append(index)
-            return
-        group.indexes.append(index)
-        group.payloads.append(payload)
+        groups.setdefault(text, _Group()).add(index, payload)
 
     def _decoder_of(self, text: bytes) -> TextDecoder | SchemaUnusable:
         """Return the decoder of the payloads of a schema, or why there is none."""

@@ -15,12 +15,11 @@ import re
 from typing import NamedTuple
 
 from lancewal_ingest.decode.framed.kept import KeptByText
-from lancewal_ingest.decode.json.strict import given_twice, member_texts, object_end, parse_object
+from lancewal_ingest.decode.json.strict import BLANKS, given_twice, member_texts, object_end, parse_object
 from lancewal_ingest.decode.outcomes import WRONG_FORMAT, Refusal
 
 _BEGIN = re.compile(rb'[ \t\n\r]*\{[ \t\n\r]*"schema"[ \t\n\r]*:[ \t\n\r]*(?=\{)')
 _MIDDLE = re.compile(rb'[ \t\n\r]*,[ \t\n\r]*"payload"[ \t\n\r]*:')
-_BLANKS = b" \t\n\r"
 _MEMBERS = {"schema", "payload"}
 _ADVICE = "Have the producer's converter write schemas (schemas.enable=true)"
 
@@ -64,7 +63,7 @@ def payload_after(value: bytes, nbytes: int) -> bytes:
     """Return the payload of a value whose head has so many bytes.  It is no JSON if the value is none."""
     if value.endswith(b"}"):
         return value[nbytes:-1]
-    rest = value[nbytes:].rstrip(_BLANKS)
+    rest = value[nbytes:].rstrip(BLANKS)
     return rest[:-1] if rest.endswith(b"}") else b""
 
 

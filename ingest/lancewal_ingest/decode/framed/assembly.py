@@ -1,10 +1,11 @@
-"""Arrow arrays of cells that were read one by one.
+"""Cells that are read one by one, and the Arrow arrays of them.
 
 The items of a list come as an array.  So a long list takes the memory of ``ITEMS_AT_ONCE`` Python values, whatever is in it.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from itertools import islice
@@ -14,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 ITEMS_AT_ONCE = 10_000
+_UUID = re.compile(rb"[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}")
 
 
 def array_of(cells: Sequence[Any], type_: pa.DataType) -> pa.Array:
@@ -32,6 +34,11 @@ def array_of(cells: Sequence[Any], type_: pa.DataType) -> pa.Array:
     if type_ == pa.uuid():
         return pa.ExtensionArray.from_storage(type_, pa.array(cells, type_.storage_type))
     return pa.array(cells, type_)
+
+
+def uuid_of(text: bytes) -> bytes | None:
+    """Return the bytes of a uuid that comes as text; None if the text is none."""
+    return bytes.fromhex(text.replace(b"-", b"").decode()) if _UUID.fullmatch(text) else None
 
 
 def items_of(cells: Iterable[Any], type_: pa.DataType) -> pa.Array:

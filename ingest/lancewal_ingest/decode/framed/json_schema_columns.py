@@ -6,15 +6,13 @@ column here: a person knows more.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import orjson
 import pyarrow as pa
 
-from lancewal_core.errors import InvalidSchema
-from lancewal_core.rows.column_types import format_type
+from lancewal_ingest.decode.framed.new_columns import NESTING_MAX, possible
 from lancewal_ingest.decode.framed.payloads import SchemaUnusable
 
 _PLAIN = {"string": pa.string(), "integer": pa.int64(), "number": pa.float64(), "boolean": pa.bool_()}
@@ -24,7 +22,6 @@ _FORMATS = {
     "time": pa.time64("us"),
     "uuid": pa.uuid(),
 }
-_NESTING_MAX = 16
 _STEPS_MAX = 100_000
 _CHOICES = ("oneOf", "anyOf")
 
@@ -40,13 +37,7 @@ def columns_of(text: str) -> Iterator[tuple[str, pa.DataType | None]]:
     if not isinstance(properties, dict):
         raise SchemaUnusable("expected an object with properties, which are columns")
     for name, given in properties.items():
-        found = types.of(given, _NESTING_MAX)
-        with contextlib.suppress(InvalidSchema):
-            if found is not None:
-                format_type(found)
-                yield name, found
-                continue
-        yield name, None
+        yield name, possible(types.of(given, NESTING_MAX))
 
 
 class _Types:
@@ -69,13 +60,13 @@ class _Types:
                 return pa.binary()
             case "string":
                 known = _FORMATS.get(str(schema.get("format")), pa.string())
-                return pa.string() if known == pa.uuid() and depth_left < _NESTING_MAX else known
+                return pa.string() if known == pa.uuid() and depth_left < NESTING_MAX else known
             case kind:
                 return _PLAIN.get(kind)
 
     def resolved(self, given: Any) -> Mapping[str, Any]:
         """Return a schema in place of references to it, and of a choice between it and null; empty if there is none."""
-        for _ in range(_NESTING_MAX):
+        for _ in range(NESTING_MAX):
             if not isinstance(given, dict):
                 return {}
             reference = given.get("$ref")

@@ -18,6 +18,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 import pyarrow as pa
 
+from lancewal_core.rows.column_types import integer_range
 from lancewal_core.rows.schema import RowSchema
 from lancewal_ingest.decode.framed.payloads import SchemaUnusable
 from lancewal_ingest.decode.naming import Names, Naming, OtherName
@@ -25,6 +26,10 @@ from lancewal_ingest.decode.outcomes import Refusal
 
 T = TypeVar("T")
 M = TypeVar("M")
+TEXTS = (pa.string(), pa.large_string())
+BINARIES = (pa.binary(), pa.large_binary())
+_FLOAT_DIGITS = {2: 11, 4: 24, 8: 53}
+"""Bits of the integers that floats of so many bytes hold without a gap."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +159,25 @@ class FieldMapper(Generic[T]):
             if column is not None:
                 self._new_fields[name] = column
         return None
+
+
+def integers_of(column: pa.DataType) -> range | None:
+    """Return the integers that a column of numbers holds exactly; None for another column."""
+    if pa.types.is_integer(column):
+        return integer_range(column)
+    if not pa.types.is_floating(column):
+        return None
+    digits = _FLOAT_DIGITS[column.bit_width // 8]
+    return range(-(1 << digits), (1 << digits) + 1)
+
+
+def size_of(column: pa.DataType) -> int | None:
+    """Return the bytes of each value in a column of bytes of one length, or of vectors; None for another column."""
+    if pa.types.is_fixed_size_binary(column):
+        return int(column.byte_width)
+    if pa.types.is_fixed_size_list(column):
+        return int(column.list_size * column.value_type.bit_width // 8)
+    return None
 
 
 def mismatch(column: pa.DataType, path: str, found: str) -> SchemaUnusable:

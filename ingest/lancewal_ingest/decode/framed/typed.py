@@ -38,6 +38,22 @@ _SPARSE = 4
 """Payloads that are less than one of so many bytes are copied together first."""
 
 
+class TypedFormat:
+    """The part of a ``FramedFormat`` that is the same for all schemas with fields.
+
+    ``InvalidSchema``: a default is not valid.  So that is an error before the first schema."""
+
+    schemas_have_fields = True
+    tells_operations = False
+
+    def __init__(self, rows: RowSchema, naming: Naming) -> None:
+        self._rows = rows
+        self._naming = naming
+        called = rows.called(naming.fields)
+        self.columns: Sequence[str] = naming.in_values(called).columns.names
+        Defaults(called, naming)
+
+
 class TypedPayloads(ABC):
     """``PayloadDecoder`` of one writer schema, without its two readers."""
 

@@ -24,6 +24,8 @@ import orjson
 
 from lancewal_ingest.decode.outcomes import Refusal
 
+BLANKS = b" \t\n\r"
+"""Bytes that may stand around JSON."""
 DEPTH_MAX = 64
 """Most levels of nested objects and arrays, the value itself included.  Columns allow far fewer (``types.NESTING_MAX``)."""
 

@@ -14,6 +14,8 @@ import pyarrow as pa
 
 VARINT, FIXED64, LENGTH, GROUP, END_GROUP, FIXED32 = range(6)
 """Wire types."""
+WIDTHS: Mapping[int, int] = {FIXED32: 4, FIXED64: 8}
+"""Bytes of a value of a fixed width, by its wire type."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,7 @@ from typing import Literal
 import pyarrow as pa
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
-from lancewal_core.errors import InvalidSchema
-from lancewal_core.rows.column_types import format_type
+from lancewal_ingest.decode.framed.new_columns import NESTING_MAX, ColumnRoom, possible
 from lancewal_ingest.decode.framed.protobuf.schema import is_known, map_parts
 
 _F = FieldDescriptor
@@ -41,12 +40,6 @@ _TIMES: Mapping[str, Literal["timestamp", "duration"]] = {
     "google.protobuf.Duration": "duration",
 }
 UNITS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
-_NESTING_MAX = 16
-"""Most lists, maps and structs inside each other in one column."""
-_FIELDS_MAX = 4096
-"""Most fields in one column.  Names let a short schema say very many."""
-_ALL_FIELDS_MAX = 1 << 16
-"""Most fields in all columns of a schema together."""
 _SHOWN = 100
 
 
@@ -54,22 +47,45 @@ class ColumnTypes:
     """Types of columns for the fields of one schema."""
 
     def __init__(self) -> None:
-        self._left = _ALL_FIELDS_MAX
+        self._room = ColumnRoom()
 
     def of(self, field: FieldDescriptor) -> pa.DataType | None:
         """Return the type of a column that holds the values of a field; None if lancewal has no such column.
 
         Times are in nanoseconds, of which a column holds those of the years 1678 to 2261."""
-        most = min(self._left, _FIELDS_MAX)
-        types = _OneColumn(most)
-        found = types.of(field, _NESTING_MAX)
-        self._left -= most - max(types.left, 0)
-        try:
-            if found is not None:
-                format_type(found)
-        except InvalidSchema:
+        self._room.begin()
+        return possible(self._of(field, NESTING_MAX))
+
+    def _of(self, field: FieldDescriptor, depth_left: int) -> pa.DataType | None:
+        if not field.is_repeated:
+            return self._one(field, depth_left)
+        if (parts := map_parts(field)) is not None:
+            key, value = parts
+            item = self._one(value, depth_left - 1) if key.type == _F.TYPE_STRING else None
+            return None if item is None else pa.map_(pa.string(), item)
+        item = self._one(field, depth_left - 1)
+        return None if item is None else pa.list_(item)
+
+    def _one(self, field: FieldDescriptor, depth_left: int) -> pa.DataType | None:
+        if not self._room.take() or depth_left <= 0 or field.type == _F.TYPE_GROUP:
             return None
-        return found
+        message = field.message_type
+        if message is None:
+            return _PLAIN[field.type]
+        if is_wrapper(message):
+            return _PLAIN[message.fields_by_number[1].type]
+        if (time := time_of(message)) is not None:
+            return pa.timestamp("ns", "UTC") if time == "timestamp" else pa.duration("ns")
+        return self._struct(message, depth_left - 1)
+
+    def _struct(self, message: Descriptor, depth_left: int) -> pa.DataType | None:
+        members = []
+        for field in message.fields:
+            member = self._of(field, depth_left)
+            if member is None:
+                return None
+            members.append(pa.field(field.name, member))
+        return pa.struct(members) if members else None
 
 
 def is_wrapper(message: Descriptor) -> bool:
@@ -97,40 +113,3 @@ def type_name(field: FieldDescriptor) -> str:
 _TYPE_NAMES = {
     number: name.removeprefix("TYPE_").lower() for name, number in vars(_F).items() if name.startswith("TYPE_")
 }
-
-
-class _OneColumn:
-    def __init__(self, most: int) -> None:
-        self.left = most
-
-    def of(self, field: FieldDescriptor, depth_left: int) -> pa.DataType | None:
-        if not field.is_repeated:
-            return self._one(field, depth_left)
-        if (parts := map_parts(field)) is not None:
-            key, value = parts
-            item = self._one(value, depth_left - 1) if key.type == _F.TYPE_STRING else None
-            return None if item is None else pa.map_(pa.string(), item)
-        item = self._one(field, depth_left - 1)
-        return None if item is None else pa.list_(item)
-
-    def _one(self, field: FieldDescriptor, depth_left: int) -> pa.DataType | None:
-        self.left -= 1
-        if depth_left <= 0 or self.left < 0 or field.type == _F.TYPE_GROUP:
-            return None
-        message = field.message_type
-        if message is None:
-            return _PLAIN[field.type]
-        if is_wrapper(message):
-            return _PLAIN[message.fields_by_number[1].type]
-        if (time := time_of(message)) is not None:
-            return pa.timestamp("ns", "UTC") if time == "timestamp" else pa.duration("ns")
-        return self._struct(message, depth_left - 1)
-
-    def _struct(self, message: Descriptor, depth_left: int) -> pa.DataType | None:
-        members = []
-        for field in message.fields:
-            member = self.of(field, depth_left)
-            if member is None:
-                return None
-            members.append(pa.field(field.name, member))
-        return pa.struct(members) if members else None

@@ -42,11 +42,10 @@ from lancewal_ingest.decode.framed.arrays import (
 )
 from lancewal_ingest.decode.framed.cursors import Cursors, Mask, Places, signed
 from lancewal_ingest.decode.framed.protobuf.cells import (
-    FIXED32,
-    FIXED64,
     GROUP,
     LENGTH,
     VARINT,
+    WIDTHS,
     Message,
     MessageField,
     ProtoBool,
@@ -70,7 +69,6 @@ ITEMS_MAX = 64
 """Most items with a tag each that are read item by item."""
 NUMBERS_MAX = 1024
 """Most of them if they are numbers, whose tags older schemas write each."""
-_WIDTHS = {FIXED32: 4, FIXED64: 8}
 _GIGA = 10**9
 
 
@@ -204,7 +202,7 @@ def _skip(field: MessageField, cursors: Cursors, here: Mask, packed: Mask | None
     elif field.wire == GROUP:
         cursors.doubtful |= here
     elif field.wire != LENGTH:
-        cursors.move(_WIDTHS[field.wire], here)
+        cursors.move(WIDTHS[field.wire], here)
 
 
 def _sizes(cursors: Cursors, live: Mask | None) -> Places:
@@ -231,7 +229,7 @@ def _number(cell: ProtoNumber, cursors: Cursors, live: Mask | None, valid: Mask 
 
 def _fixed(cursors: Cursors, cell: ProtoNumber, live: Mask | None) -> npt.NDArray[Any]:
     word = cursors.word()
-    cursors.move(_WIDTHS[cell.wire], live)
+    cursors.move(WIDTHS[cell.wire], live)
     if live is not None:
         word *= live
     if cell.bits == 64:
@@ -364,7 +362,7 @@ def _packed(field: MessageField, cursors: Cursors, runs: Mask, counts: Places) -
     cell = field.cell
     sizes = _sizes(cursors, runs)
     if field.wire != VARINT:
-        width = _WIDTHS[field.wire]
+        width = WIDTHS[field.wire]
         wrong = sizes % width != 0
         cursors.doubtful |= wrong
         sizes = np.where(wrong, 0, sizes)

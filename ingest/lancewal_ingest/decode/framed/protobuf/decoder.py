@@ -10,7 +10,7 @@ Guarantees, beside those of ``typed``
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -25,25 +25,16 @@ from lancewal_ingest.decode.framed.protobuf.growth import growth_of
 from lancewal_ingest.decode.framed.protobuf.mapping import mapped
 from lancewal_ingest.decode.framed.protobuf.schema import message_of
 from lancewal_ingest.decode.framed.protobuf.strict import read_message
-from lancewal_ingest.decode.framed.typed import TypedPayloads
-from lancewal_ingest.decode.json.defaults import Defaults
+from lancewal_ingest.decode.framed.typed import TypedFormat, TypedPayloads
 from lancewal_ingest.decode.naming import Naming, OtherName
 from lancewal_ingest.decode.value_decoder import Ops
 
 
-class ProtobufFormat:
+class ProtobufFormat(TypedFormat):
     """``FramedFormat`` of Protobuf."""
 
     name = "Protobuf"
     paths = True
-    schemas_have_fields = True
-    tells_operations = False
-
-    def __init__(self, rows: RowSchema, naming: Naming) -> None:
-        self._rows = rows
-        self._naming = naming
-        self.columns: Sequence[str] = naming.in_values(rows.called(naming.fields)).columns.names
-        Defaults(rows.called(naming.fields), naming)  # a default that is not valid is an error before the first schema
 
     def decoder(self, schema: WriterSchema, path: tuple[int, ...]) -> ProtobufPayloads:
         return ProtobufPayloads(schema, path, self._rows, self._naming)

@@ -7,9 +7,18 @@ from collections.abc import Mapping, Sequence
 import pyarrow as pa
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
-from lancewal_core.rows.column_types import integer_range
 from lancewal_core.rows.schema import RowSchema
-from lancewal_ingest.decode.framed.mapping import FieldMapper, Level, Mapped, PlacedField, mismatch
+from lancewal_ingest.decode.framed.mapping import (
+    BINARIES,
+    TEXTS,
+    FieldMapper,
+    Level,
+    Mapped,
+    PlacedField,
+    integers_of,
+    mismatch,
+    size_of,
+)
 from lancewal_ingest.decode.framed.protobuf.cells import (
     FIXED32,
     FIXED64,
@@ -36,9 +45,6 @@ from lancewal_ingest.decode.framed.protobuf.column_of import UNITS, ColumnTypes,
 from lancewal_ingest.decode.framed.protobuf.schema import is_map_entry, map_parts
 from lancewal_ingest.decode.naming import Names, Naming
 
-_TEXTS = (pa.string(), pa.large_string())
-_FLOAT_DIGITS = {2: 11, 4: 24, 8: 53}
-"""Bits of the integers that floats of so many bytes hold without a gap."""
 _F = FieldDescriptor
 _NUMBERS: Mapping[int, tuple[int, int, bool, bool]] = {
     _F.TYPE_INT32: (VARINT, 32, True, False),
@@ -143,7 +149,7 @@ class _Cells:
             for one in field.enum_type.values:
                 symbols.setdefault(one.number, one.name)
             first = field.enum_type.values[0].name
-            return ProtoEnum(path, column, dict(sorted(symbols.items())), first) if column in _TEXTS else None
+            return ProtoEnum(path, column, dict(sorted(symbols.items())), first) if column in TEXTS else None
         return _plain(field, column, path)
 
     def _of_message(self, message: Descriptor, column: pa.DataType, names: Names | None, path: str) -> Cell | None:
@@ -190,19 +196,15 @@ def _plain(field: FieldDescriptor, column: pa.DataType, path: str) -> Cell | Non
     if type_ == _F.TYPE_STRING:
         if column == pa.uuid():
             return ProtoUuidText(path, column, blank)
-        return ProtoText(path, column) if column in _TEXTS else None
+        return ProtoText(path, column) if column in TEXTS else None
     return _bytes(column, path, blank=blank) if type_ == _F.TYPE_BYTES else None
 
 
 def _integer(type_: int, column: pa.DataType, path: str) -> ProtoNumber | None:
     wire, bits, signed, zigzag = _NUMBERS[type_]
     all_ = range(-(1 << (bits - 1)), 1 << (bits - 1)) if signed else range(1 << bits)
-    if pa.types.is_integer(column):
-        own = integer_range(column)
-    elif pa.types.is_floating(column):
-        digits = _FLOAT_DIGITS[column.bit_width // 8]
-        own = range(-(1 << digits), (1 << digits) + 1)
-    else:
+    own = integers_of(column)
+    if own is None:
         return None
     least, most = max(all_.start, own.start), min(all_.stop, own.stop) - 1
     expected = f"a number from {least} to {most}"
@@ -211,12 +213,7 @@ def _integer(type_: int, column: pa.DataType, path: str) -> ProtoNumber | None:
 
 
 def _bytes(column: pa.DataType, path: str, *, blank: bool) -> ProtoBytes | None:
-    if column in (pa.binary(), pa.large_binary()):
+    if column in BINARIES:
         return ProtoBytes(path, column, None, False)
-    if column == pa.uuid():
-        return ProtoBytes(path, column, 16, blank)
-    if pa.types.is_fixed_size_binary(column):
-        return ProtoBytes(path, column, column.byte_width, blank)
-    if pa.types.is_fixed_size_list(column):
-        return ProtoBytes(path, column, column.list_size * column.value_type.bit_width // 8, blank)
-    return None
+    exactly = 16 if column == pa.uuid() else size_of(column)
+    return None if exactly is None else ProtoBytes(path, column, exactly, blank)

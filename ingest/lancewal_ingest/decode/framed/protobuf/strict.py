@@ -16,7 +16,6 @@ Guarantees
 
 from __future__ import annotations
 
-import re
 import struct
 from array import array
 from collections import Counter
@@ -27,7 +26,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lancewal_ingest.decode.framed.assembly import items_of
+from lancewal_ingest.decode.framed.assembly import items_of, uuid_of
 from lancewal_ingest.decode.framed.protobuf.cells import (
     END_GROUP,
     FIXED32,
@@ -35,6 +34,7 @@ from lancewal_ingest.decode.framed.protobuf.cells import (
     GROUP,
     LENGTH,
     VARINT,
+    WIDTHS,
     Message,
     MessageField,
     ProtoBool,
@@ -58,7 +58,6 @@ _VARINT_BYTES_MAX = 10
 _TAG_BYTES_MAX = 5
 _UNKNOWN_MAX = 100
 """Most unknown numbers of a payload that are counted each.  Further ones are counted together."""
-_UUID = re.compile(rb"[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}")
 _REFUSED = object()
 _FORMS = {
     (FIXED32, False): struct.Struct("<I"),
@@ -67,7 +66,6 @@ _FORMS = {
     (FIXED64, True): struct.Struct("<q"),
 }
 _FLOATS = {4: struct.Struct("<f"), 8: struct.Struct("<d")}
-_WIDTHS = {FIXED32: 4, FIXED64: 8}
 
 
 _Values = dict[int, tuple[Any, Refusal | None]]
@@ -355,7 +353,7 @@ def _number(cell: ProtoNumber, payload: Payload, where: str) -> object:
         elif value >> cell.bits:
             malformed(where, f"an integer of {cell.bits} bits")
     else:
-        value = _FORMS[cell.wire, cell.signed].unpack(payload.bytes(_WIDTHS[cell.wire], where))[0]
+        value = _FORMS[cell.wire, cell.signed].unpack(payload.bytes(WIDTHS[cell.wire], where))[0]
     if not cell.least <= value <= cell.most:
         return payload.refuse("range", cell.path, cell.expected)
     return float(value) if cell.floating else value
@@ -393,9 +391,10 @@ def _uuid(cell: ProtoUuidText, payload: Payload, where: str) -> object:
     text = payload.bytes(payload.varint(where), where)
     if cell.blank and not text:
         return None
-    if not _UUID.fullmatch(text):
+    found = uuid_of(text)
+    if found is None:
         return payload.refuse("type", cell.path, "a uuid of 32 hexadecimal digits with four dashes")
-    return bytes.fromhex(text.replace(b"-", b"").decode())
+    return found
 
 
 def _bytes(cell: ProtoBytes, payload: Payload, where: str) -> Any:

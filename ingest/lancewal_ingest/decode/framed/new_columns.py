@@ -1,0 +1,45 @@
+"""Columns for the fields of a schema that a table lacks: what they may be, whatever the schema says."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from lancewal_core.errors import InvalidSchema
+from lancewal_core.rows.column_types import format_type
+
+NESTING_MAX = 16
+"""Most lists, maps and structs inside each other in one column."""
+_FIELDS_MAX = 4096
+"""Most fields in one column.  Names let a short schema say very many."""
+_ALL_FIELDS_MAX = 1 << 16
+"""Most fields in all columns of a schema together."""
+
+
+class ColumnRoom:
+    """Room for the fields of the columns of one schema."""
+
+    def __init__(self) -> None:
+        self._of_all = _ALL_FIELDS_MAX
+        self._of_column = 0
+
+    def begin(self) -> None:
+        """Begin a column."""
+        self._of_column = _FIELDS_MAX
+
+    def take(self) -> bool:
+        """Take the room of one field, and return whether there was any."""
+        has_room = min(self._of_column, self._of_all) > 0
+        self._of_column -= has_room
+        self._of_all -= has_room
+        return has_room
+
+
+def possible(type_: pa.DataType | None) -> pa.DataType | None:
+    """Return the type if a column can have it, otherwise None."""
+    if type_ is None:
+        return None
+    try:
+        format_type(type_)
+    except InvalidSchema:
+        return None
+    return type_
