@@ -1,0 +1,126 @@
+"""Parts of a settings file as text: the columns for named types, and values in YAML.
+
+1. A field whose name no column can have gets another name for its column, and the column names the field.
+2. A field that can be no column is left out, with why.
+3. A text of a schema or record that stands in a comment ends no line.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+import sys
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from lancewal_core.errors import InvalidSchema, counted
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    Fields = Sequence[tuple[str, pa.DataType | None]]
+
+SHOWN = 100
+_NOT_TAKEN_MAX = 100
+"""Most fields without a column that are listed."""
+
+Columns = dict[str, tuple["pa.DataType", str | None]]
+"""Type of each column, and the name in records if that is another one."""
+
+
+def columns_for(fields: Fields) -> tuple[Columns, list[tuple[str, str]]]:
+    """Return the columns for fields, and the other fields with why they are none."""
+    from lancewal_core.rows.schema import COLUMNS_MAX
+
+    columns: Columns = {}
+    left_out: list[tuple[str, str]] = []
+    taken: set[str] = set()
+    for name, type_ in fields:
+        own = name if _can_be_named(name) and name.lower() not in taken else _other_name(name, taken)
+        if type_ is None:
+            left_out.append((name, "no column has its type"))
+        elif len(columns) == COLUMNS_MAX:
+            left_out.append((name, f"a table has at most {COLUMNS_MAX} columns"))
+        elif own != name and (not name or "." in name):
+            left_out.append((name, "a column cannot have such a name in records"))
+        else:
+            columns[own] = (type_, None if own == name else name)
+            taken.add(own.lower())
+    return columns, left_out
+
+
+def _can_be_named(name: str) -> bool:
+    import pyarrow as pa
+
+    from lancewal_core.rows.schema import RowSchema, check_row_schema
+
+    try:
+        check_row_schema(RowSchema(pa.schema([(name, pa.int64())]), (name,), ()))
+    except InvalidSchema:
+        return False
+    return True
+
+
+def _other_name(name: str, taken: set[str]) -> str:
+    """Return a name for a column whose name in records no further column can have."""
+    plain = re.sub("[^A-Za-z0-9_]", "_", name)
+    plain = plain if _can_be_named(plain) else f"field{plain}"
+    numbered = (f"{plain}_{number}" for number in itertools.count(2))
+    return next(one for one in itertools.chain([plain], numbered) if one.lower() not in taken)
+
+
+def are_keys(names: Sequence[str], columns: Columns) -> bool:
+    """Return whether columns can be the primary key and the region key.  ``names``: those in records."""
+    import pyarrow as pa
+
+    from lancewal_core.rows.schema import RowSchema, check_row_schema
+
+    types = {field or column: type_ for column, (type_, field) in columns.items()}
+    try:
+        rows = pa.schema([(f"key{number}", types[name]) for number, name in enumerate(names)])
+        check_row_schema(RowSchema(rows, tuple(rows.names), tuple(rows.names)))
+    except (InvalidSchema, KeyError):
+        return False
+    return True
+
+
+def column_lines(columns: Columns, left_out: Sequence[tuple[str, str]]) -> Iterator[str]:
+    """Yield the lines of the columns.  Comments name the fields without one."""
+    yield "  columns:" if columns else "  columns: {}    # The schema has no field that can be a column."
+    for name, (type_, field) in columns.items():
+        text = _type_text(type_)
+        column = block({name: text if field is None else {"type": text, "field": field}})
+        yield textwrap.indent(column, " " * 4)
+    yield from (f"    # No column for field {said(name)}: {why}" for name, why in left_out[:_NOT_TAKEN_MAX])
+    if left_out[_NOT_TAKEN_MAX:]:
+        yield f"    # No column for {counted(len(left_out) - _NOT_TAKEN_MAX, 'further field')}."
+    if left_out:
+        yield "  # on_unknown_column: ignore    # Without it, records with these fields are no rows."
+
+
+def _type_text(type_: pa.DataType) -> str:
+    from lancewal_core.rows.column_types import format_type
+
+    return format_type(type_)
+
+
+def block(value: Mapping[str, object]) -> str:
+    """Return a mapping as YAML, over several lines."""
+    import yaml
+
+    text: str = yaml.safe_dump(value, sort_keys=False, allow_unicode=True, width=sys.maxsize)
+    return text.rstrip("\n")
+
+
+def flow(value: object) -> str:
+    """Return a text or a list as YAML, on one line."""
+    import yaml
+
+    text: str = yaml.safe_dump([value], allow_unicode=True, width=sys.maxsize, default_flow_style=True)
+    return text.strip()[1:-1]
+
+
+def said(name: str) -> str:
+    """Return a text of a schema for a comment, which must not end a line."""
+    return ascii(name[:SHOWN])[1:-1] if name.isprintable() else ascii(name[:SHOWN])
