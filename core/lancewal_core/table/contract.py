@@ -436,8 +436,10 @@ class Contract(BaseModel):
     @property
     def record_policies(self) -> Mapping[str, Policy]:
         """The policy for each sort of records that are no rows, by its name in ``lancewal table alter --on``."""
-        other: dict[str, Policy] = {} if self.value_record is None else {"other-record": self.on_other_record}
-        return {"bad-record": self.on_bad_record, "misrouted": self.on_misrouted, **other}
+        more: dict[str, Policy] = {} if self.value_record is None else {"other-record": self.on_other_record}
+        if self.envelope != "none":
+            more["unavailable-value"] = self.on_unavailable_value
+        return {"bad-record": self.on_bad_record, "misrouted": self.on_misrouted, **more}
 
     def has_letter(self, kind: str) -> bool:
         """Return whether a record that an entry of this contract version lists with this kind became a dead letter."""

@@ -31,7 +31,7 @@ from lancewal_core.process.silence import SilenceWatch
 from lancewal_core.settings.load import Settings
 from lancewal_core.status.report import TableStatus
 from lancewal_core.table.checks import check_topics
-from lancewal_core.table.contract import POLICIES, Contract, changed_terms
+from lancewal_core.table.contract import Contract
 from lancewal_core.table.control import ControlReader, ControlWatch, Service
 from lancewal_core.table.presence import Presence
 from lancewal_ingest.append.draining import check_not_altered
@@ -187,7 +187,7 @@ class IngestTable:
 
     def _terms(self, newer: Contract, before: Terms) -> Terms:
         check_topics(self.settings, newer)
-        same = not changed_terms(newer, before.contract) & POLICIES
+        same = _letters(newer) == _letters(before.contract)
         letters = before.dead_letters if same else self._kafka.dead_letters(newer)
         return Terms(Preparer(newer, self.context.drain, self.context.stored_schemas), letters)
 
@@ -297,6 +297,11 @@ def _beginning(worker: IngestWorker) -> list[Problem]:
     if not worker.ready:
         return [Problem("fenced", "the log was fenced and no new one could be begun yet")]
     return []
+
+
+def _letters(contract: Contract) -> tuple[object, ...]:
+    """Return the terms that decide whether there are dead letters, and in which topic."""
+    return contract.dead_letters, contract.record_policies
 
 
 def _listed(regions: Collection[Region]) -> str:

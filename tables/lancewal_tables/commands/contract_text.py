@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 from lancewal_core.cli.output import aligned, one_line
 from lancewal_core.errors import counted
+from lancewal_core.wal.writer_schemas import SchemaKind
 
 if TYPE_CHECKING:
     from lancewal_core.rows.carry import Tree
@@ -126,15 +127,21 @@ def _paths(contract: Contract) -> Mapping[int, str]:
     return found
 
 
-def _of_events(contract: Contract) -> Mapping[str, str]:
-    return {"truncate": contract.on_truncate, "unavailable values": contract.on_unavailable_value}
+def _policies(contract: Contract) -> Mapping[str, str]:
+    """Return each policy of the contract by its name in ``--on``, without those that no record of the table can meet."""
+    formats = {contract.value_format, contract.key_format}
+    met = {
+        "on_other_record": contract.value_record is not None,
+        "on_unknown_schema": not formats.isdisjoint(get_args(SchemaKind)),
+        **dict.fromkeys(("on_truncate", "on_unavailable_value", "snapshot_rows"), contract.envelope != "none"),
+    }
+    named = [term for term in type(contract).model_fields if term.startswith("on_") or term == "snapshot_rows"]
+    shown = (term for term in named if met.get(term, True))
+    return {term.removeprefix("on_").replace("_", " "): str(getattr(contract, term)) for term in shown}
 
 
 def _enveloped(contract: Contract) -> str:
-    if contract.envelope == "none":
-        return ""
-    snapshots = ", without rows of snapshots" if contract.snapshot_rows == "skip" else ""
-    return f", in the envelope {contract.envelope}{snapshots}"
+    return "" if contract.envelope == "none" else f", in the envelope {contract.envelope}"
 
 
 def _passed_over(contract: Contract) -> list[str]:
@@ -172,12 +179,7 @@ def _said(contract: Contract) -> Mapping[str, str]:
         "start": starts[0] if len(set(starts)) == 1 else ", ".join(starts),
         "values": f"{contract.value_format}{_record(contract)}{_enveloped(contract)}, at most "
         f"{contract.record_bytes_max} bytes, " + ("patches allowed" if contract.patches else "no patches"),
-        "bad records": contract.on_bad_record,
-        "wrong format": contract.on_wrong_format,
-        **({} if contract.value_record is None else {"other records": contract.on_other_record}),
-        "misrouted": contract.on_misrouted,
-        **({} if contract.envelope == "none" else _of_events(contract)),
-        "unknown columns": contract.on_unknown_column,
+        **_policies(contract),
         "dead letters": contract.dead_letters,
         "history window": f"{contract.history_window_s} s",
         "version window": f"{contract.version_window_s} s",

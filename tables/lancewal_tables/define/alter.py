@@ -76,6 +76,8 @@ class AskedTopic(Protocol):
 
 _MERGE = "Merge the durable rows: `lancewal merge` (ingest need not run)"
 """Advice in a message: merge rows that are durable under the old contract."""
+_FOLLOWED = frozenset({"on_unknown_column", "on_unavailable_value", "key_forms"})
+"""Terms that decide about rows.  Each entry names the version of the contract by which its records were decoded."""
 _ALTER = OwnerId("table-alter")
 """Owner that is named by the fence of a log that an alteration has ended."""
 
@@ -300,13 +302,13 @@ def alter_terms(
     *,
     look_only: bool = False,
 ) -> Contract:
-    """Alter terms that do not decide which rows records give (``BESIDE_ROWS``), or accept a further form of keys, and return
-    the new contract.
+    """Alter terms that do not decide which rows records give (``BESIDE_ROWS``) or that entries follow (``_FOLLOWED``), and
+    return the new contract.
 
     ``changes``: new values by the terms' names in the contract; for ``key_forms`` the further ones.  Rows need not be merged
     first, and a process that still works by the former version does no harm.  ``warn`` is called if a dead-letter topic is
     newly named or newly used, and does not exist."""
-    assert changes.keys() <= BESIDE_ROWS | {"on_unknown_column", "format", "key_forms"}
+    assert changes.keys() <= BESIDE_ROWS | _FOLLOWED | {"format"}
     settings.need("table.uri")
     address = Address.of(settings)
     store = address.store()

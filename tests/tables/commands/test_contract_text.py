@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 import pyarrow as pa
+import pytest
 
 from lancewal_core.settings.declared import ColumnSource
+from lancewal_core.settings.sections import TableSettings
 from lancewal_core.table.columns.changes import Added, Dropped, Forgotten, Renamed
 from lancewal_core.table.columns.next_contract import Surroundings, changed
 from lancewal_core.table.contract import Contract
@@ -31,6 +35,28 @@ def test_a_term_that_ends_is_shown() -> None:
     assert [line.split() for line in shown if "passed over" in line] == [
         ["names", "passed", "over", "vector", "->", "none"]
     ]
+
+
+POLICIES = [term for term in TableSettings.model_fields if term.startswith("on_") or term == "snapshot_rows"]
+
+
+@pytest.mark.parametrize("term", POLICIES)
+def test_each_policy_of_the_settings_is_shown(term: str) -> None:
+    """A table of which records can meet every policy: no term is left out, and each change of one is shown."""
+    terms = {"value_format": "avro", "value_record": "shop.Order", "envelope": "debezium"}
+    for policy in get_args(TableSettings.model_fields[term].annotation):
+        before = CONTRACT.model_copy(update={**terms, term: "another"})
+        changed_lines = changes_text(before, before.model_copy(update={term: policy})).splitlines()
+        name = term.removeprefix("on_").replace("_", " ")
+        assert [line.split() for line in changed_lines] == [[*name.split(), "another", "->", policy]]
+
+
+def test_policies_that_no_record_can_meet_are_left_out() -> None:
+    shown = {line.split("  ")[0] for line in contract_text(CONTRACT).splitlines()}
+    assert shown.isdisjoint({"other record", "unknown schema", "truncate", "unavailable value", "snapshot rows"})
+    assert shown >= {"bad record", "wrong format", "misrouted", "unknown column"}
+    keyed = CONTRACT.model_copy(update={"key_format": "protobuf"})
+    assert "unknown schema" in {line.split("  ")[0] for line in contract_text(keyed).splitlines()}
 
 
 def test_names_of_members_have_their_path() -> None:
