@@ -16,7 +16,7 @@ from lancewal_core.settings.sections import Policy
 from lancewal_core.table.contract import Column, Contract, decode_contract, encode_contract
 from lancewal_core.wal.writer_schemas import WriterSchema
 from lancewal_ingest.append.prepare import Consumed, Preparer, Together, lenient
-from lancewal_ingest.decode.connect.schema import DECIMAL
+from lancewal_ingest.decode.avro.schema import CONNECT_DECIMAL
 from lancewal_ingest.registry.asked import AskedSchemas
 from lancewal_kafka.records import Records
 from tests.support.fake_registry import FakeRegistry
@@ -184,7 +184,7 @@ def test_a_value_that_is_broken_is_of_no_other_record(value: bytes, kind: str, p
         ({"type": "nothing", "name": "\ud800"}, [[1], {"a": None}]),
         ({"type": "struct", "name": OTHER, "fields": [], "optional": True}, None),
         (
-            {"type": "struct", "name": OTHER, "fields": [{"field": "a", "type": "bytes", "name": DECIMAL}]},
+            {"type": "struct", "name": OTHER, "fields": [{"field": "a", "type": "bytes", "name": CONNECT_DECIMAL}]},
             {"a": "AQ=="},
         ),
     ],

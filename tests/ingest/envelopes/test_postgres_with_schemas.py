@@ -26,6 +26,7 @@ from lancewal_ingest.decode.outcomes import KINDS
 from lancewal_ingest.envelopes import avro_events
 from lancewal_ingest.envelopes.envelope import EnvelopeRules
 from lancewal_ingest.formats import value_decoder
+from tests.ingest.decode.connect.test_debezium import ALL_TYPES
 from tests.support.debezium import SAMPLES, samples
 from tests.support.fuzzing import damaged, fuzz
 
@@ -114,6 +115,17 @@ def test_the_rows_of_the_source_come_out_of_avro(table: str) -> None:
     assert len(events) > 0
     values = [event["value"] for event in events]
     assert became(values, rows_of(table)) == [expected(event, TABLES[table]) for event in events]
+
+
+def test_each_type_comes_out_of_avro_as_its_schema_says() -> None:
+    """The names of Kafka Connect say the unit of a time, and that a text is a time or a uuid."""
+    (event,) = [event for event in EVENTS if event["table"] == "all_types"]
+    columns = pa.schema([(name, type_) for name, (type_, _) in ALL_TYPES.items()])
+    rows = RowSchema(columns, ("tenant", "id"), ("tenant", "id"))
+    present = {name: Names({"x": None, "y": None}, ignores=True) if name == "pt" else None for name in columns.names}
+    present["num"] = Names({"scale": None, "value": None})
+    (row,) = became([event["value"]], rows, naming=Naming(Names(present, ignores=True)))
+    assert row == {name: cell for name, (_, cell) in ALL_TYPES.items()}
 
 
 def test_tables_and_messages_in_one_topic() -> None:

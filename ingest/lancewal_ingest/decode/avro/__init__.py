@@ -5,5 +5,5 @@
 all datums at a time.  ``strict`` reads one datum, and defines the right result.  ``decoder`` chooses the reader, and
 ``growth`` bounds the memory of rows.  ``keys`` are those of records.
 
-May import: decode, decode.framed.
+May import: decode, decode.framed, decode.json.
 """

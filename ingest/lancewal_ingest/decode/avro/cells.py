@@ -87,6 +87,14 @@ class UuidTextCell:
 
 
 @dataclass(frozen=True, slots=True)
+class ZonedTextCell:
+    """A time with a zone as text, by the rules of JSON, in a column of times with a zone."""
+
+    path: str
+    column: pa.DataType
+
+
+@dataclass(frozen=True, slots=True)
 class EnumCell:
     path: str
     column: pa.DataType
@@ -152,8 +160,8 @@ class ChoiceCell:
 
 
 Cell = (
-    SkippedCell | NullCell | BoolCell | NumberCell | FloatCell | DecimalCell | TextCell | UuidTextCell | EnumCell | BytesCell
-    | ItemsCell | MapCell | StructCell | ChoiceCell
+    SkippedCell | NullCell | BoolCell | NumberCell | FloatCell | DecimalCell | TextCell | UuidTextCell | ZonedTextCell
+    | EnumCell | BytesCell | ItemsCell | MapCell | StructCell | ChoiceCell
 )  # fmt: skip
 
 

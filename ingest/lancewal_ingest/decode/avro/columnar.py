@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lancewal_ingest.decode.avro.cells import (
     BoolCell,
@@ -33,6 +34,7 @@ from lancewal_ingest.decode.avro.cells import (
     StructCell,
     TextCell,
     UuidTextCell,
+    ZonedTextCell,
     is_null,
 )
 from lancewal_ingest.decode.avro.schema import (
@@ -61,6 +63,7 @@ from lancewal_ingest.decode.framed.arrays import (
     vectors,
 )
 from lancewal_ingest.decode.framed.cursors import Cursors, Mask, Places
+from lancewal_ingest.decode.json.transport import cast_text, timestamp_form
 
 ITEMS_MAX = 64
 """Most items of a list that are read item by item."""
@@ -195,6 +198,19 @@ def _text(cell: TextCell, cursors: Cursors, live: Mask | None) -> pa.Array:
 
 def _uuid(cell: UuidTextCell, cursors: Cursors, live: Mask | None) -> pa.Array:
     return uuids(cursors, _sizes(None, cursors, live), cell.column, live, live)
+
+
+def _zoned(cell: ZonedTextCell, cursors: Cursors, live: Mask | None) -> pa.Array:
+    found = texts(cursors, _sizes(None, cursors, live), pa.string(), live)
+    if cursors.doubtful.any():  # bytes of a doubtful row may be no text
+        found = pc.if_else(pa.array(cursors.doubtful), pa.scalar(None, found.type), found)
+    try:
+        times, others = cast_text(found, cell.column, timestamp_form(cell.column))
+    except pa.ArrowInvalid:  # a day that its month does not have
+        times, others = pa.nulls(len(found), cell.column), np.ones(len(found), np.bool_)
+    if others is not None:
+        cursors.doubt(others, live)
+    return times
 
 
 def _symbol(cell: EnumCell, cursors: Cursors, live: Mask | None) -> pa.Array:
@@ -382,6 +398,7 @@ _READERS: Mapping[type, Callable[[Any, Cursors, Mask | None], Any]] = {
     DecimalCell: _decimal,
     TextCell: _text,
     UuidTextCell: _uuid,
+    ZonedTextCell: _zoned,
     EnumCell: _symbol,
     BytesCell: _bytes,
     ItemsCell: _items,

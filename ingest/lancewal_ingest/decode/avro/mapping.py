@@ -24,6 +24,7 @@ from lancewal_ingest.decode.avro.cells import (
     StructCell,
     TextCell,
     UuidTextCell,
+    ZonedTextCell,
 )
 from lancewal_ingest.decode.avro.column_of import AvroColumnTypes
 from lancewal_ingest.decode.avro.schema import (
@@ -163,7 +164,7 @@ def _plain(type_: AvroPlain, column: pa.DataType, path: str) -> Cell | None:
         case "string" if column == pa.uuid() and type_.logical == Logical("uuid"):
             return UuidTextCell(path, column)
         case "string" if pa.types.is_timestamp(column) and column.tz is not None:
-            return TextCell(path, column) if type_.logical == Logical("zoned-text") else None
+            return ZonedTextCell(path, column) if type_.logical == Logical("zoned-text") else None
         case "bytes":
             return _decimal(type_.logical, None, column, path) or _bytes(None, column, path)
     return None

@@ -4,7 +4,8 @@ Guarantees
  1. ``parse_schema`` returns the type of a schema and of those that it refers to, or raises ``SchemaUnusable``.  The message
     names the place in the schema.
  2. Names, namespaces, references, unions, symbols, sizes and attributes of wrong kinds are checked as the specification has
-    it.  A logical type that is unknown, or that does not fit its type, is ignored, as the specification has it.
+    it.  A logical type that is unknown, or that does not fit its type, is ignored, as the specification has it.  The name
+    that a converter of Kafka Connect has given a type (``connect.name``) goes before its logical type.
  3. Defaults and aliases are checked for their form alone: they say nothing about how bytes were written.
  4. All texts together have at most ``SCHEMA_BYTES_MAX`` bytes, and types nest at most ``NESTING_MAX`` deep.  A record may
     contain itself by its name.
@@ -33,9 +34,9 @@ _SHOWN = 100
 class Logical(NamedTuple):
     """A logical type that fits its type.  ``precision`` and ``scale`` are those of a decimal.
 
-    Schemas that are no Avro have further ones.  ``epoch-UNIT`` is a time in UTC for columns with and without a zone.
-    ``zoned-text`` is a time with a zone, as JSON has it.  ``duration-UNIT`` is a duration.  A decimal without a precision has
-    the precision 0."""
+    Schemas of Kafka Connect have further ones (``CONNECT_NAMES``).  ``epoch-UNIT`` is a time in UTC for columns with and
+    without a zone.  ``zoned-text`` is a time with a zone, as JSON has it.  ``duration-UNIT`` is a duration.  A decimal without
+    a precision has the precision 0."""
 
     name: str
     precision: int = 0
@@ -115,6 +116,26 @@ _LOGICALS: Mapping[str, tuple[str, ...]] = {
     "fixed": ("decimal", "duration", "uuid"),
 }
 """Logical types that fit each type."""
+CONNECT_NAMES: Mapping[tuple[str, str], str] = {
+    ("int", "org.apache.kafka.connect.data.Date"): "date",
+    ("int", "org.apache.kafka.connect.data.Time"): "time-millis",
+    ("long", "org.apache.kafka.connect.data.Timestamp"): "epoch-millis",
+    ("int", "io.debezium.time.Date"): "date",
+    ("int", "io.debezium.time.Time"): "time-millis",
+    ("long", "io.debezium.time.MicroTime"): "time-micros",
+    ("long", "io.debezium.time.NanoTime"): "time-nanos",
+    ("long", "io.debezium.time.Timestamp"): "local-timestamp-millis",
+    ("long", "io.debezium.time.MicroTimestamp"): "local-timestamp-micros",
+    ("long", "io.debezium.time.NanoTimestamp"): "local-timestamp-nanos",
+    ("long", "io.debezium.time.MicroDuration"): "duration-micros",
+    ("long", "io.debezium.time.NanoDuration"): "duration-nanos",
+    ("string", "io.debezium.time.ZonedTimestamp"): "zoned-text",
+    ("string", "io.debezium.data.Uuid"): "uuid",
+}
+"""Logical type for each type and its name in schemas of Kafka Connect.  A name that says only a unit belongs here."""
+CONNECT_DECIMAL = "org.apache.kafka.connect.data.Decimal"
+CONNECT_PRECISION = "connect.decimal.precision"
+"""Parameter of a decimal of Kafka Connect.  Without it a schema of Avro names a precision that nobody has said."""
 
 
 def parse_schema(schema: WriterSchema) -> AvroType:
@@ -341,6 +362,9 @@ def _check_aliases(given: Mapping[str, Any], where: str) -> None:
 
 
 def _logical(given: Mapping[str, Any], kind: str, size: int | None = None) -> Logical | None:
+    connect = given.get("connect.name")
+    if isinstance(connect, str) and (of_connect := CONNECT_NAMES.get((kind, connect))) is not None:
+        return Logical(of_connect)
     name = given.get("logicalType")
     if name not in _LOGICALS.get(kind, ()):
         return None
@@ -354,4 +378,7 @@ def _logical(given: Mapping[str, Any], kind: str, size: int | None = None) -> Lo
     # A fixed of n bytes holds numbers of so many digits.
     if size is not None and 10 ** min(precision, 5000) > 1 << max(8 * min(size, 2500) - 1, 0):
         return None
+    parameters = given.get("connect.parameters")
+    if connect == CONNECT_DECIMAL and not (isinstance(parameters, dict) and CONNECT_PRECISION in parameters):
+        precision = 0
     return Logical("decimal", precision, scale)

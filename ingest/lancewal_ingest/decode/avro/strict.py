@@ -17,6 +17,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from decimal import Decimal
+from functools import lru_cache
 from typing import Any, NoReturn
 
 import numpy as np
@@ -39,6 +40,7 @@ from lancewal_ingest.decode.avro.cells import (
     StructCell,
     TextCell,
     UuidTextCell,
+    ZonedTextCell,
     is_null,
 )
 from lancewal_ingest.decode.avro.schema import (
@@ -53,6 +55,7 @@ from lancewal_ingest.decode.avro.schema import (
     takes_no_bytes,
 )
 from lancewal_ingest.decode.framed.assembly import items_of, uuid_of
+from lancewal_ingest.decode.json.cells import CellReader, cell_reader
 from lancewal_ingest.decode.outcomes import Refusal
 
 DEPTH_MAX = 64
@@ -118,8 +121,12 @@ class Datum:
 
     def refuse(self, kind: str, path: str, expected: str) -> object:
         """Note that the column of a cell cannot hold it.  The first refusal stays.  Return a cell that is not null."""
+        return self.refused(Refusal(kind, f"column {path!r}: expected {expected}"))
+
+    def refused(self, refusal: Refusal) -> object:
+        """Note the refusal of a column.  The first one stays.  Return a cell that is not null."""
         if self.late is None:
-            self.late = Refusal(kind, f"column {path!r}: expected {expected}")
+            self.late = refusal
         return _REFUSED
 
 
@@ -204,7 +211,7 @@ def _decimal(cell: DecimalCell, datum: Datum) -> object:
     return Decimal(f"{unscaled}e-{cell.scale}")
 
 
-def _text(cell: TextCell, datum: Datum) -> str:
+def _text(cell: TextCell | ZonedTextCell, datum: Datum) -> str:
     try:
         return datum.bytes(datum.number(cell), cell).decode()
     except UnicodeDecodeError:
@@ -217,6 +224,19 @@ def _uuid(cell: UuidTextCell, datum: Datum) -> object:
     if found is None:
         return datum.refuse("type", cell.path, "a uuid of 32 hexadecimal digits with four dashes")
     return found
+
+
+def _zoned(cell: ZonedTextCell, datum: Datum) -> object:
+    text = _text(cell, datum)
+    try:
+        return _time_reader(cell.column)(text, cell.path)
+    except Refusal as refusal:
+        return datum.refused(refusal)
+
+
+@lru_cache(64)
+def _time_reader(column: pa.DataType) -> CellReader:
+    return cell_reader(column)
 
 
 def _symbol(cell: EnumCell, datum: Datum) -> str:
@@ -352,6 +372,7 @@ _READERS: Mapping[type, Callable[[Any, Datum], Any]] = {
     DecimalCell: _decimal,
     TextCell: _text,
     UuidTextCell: _uuid,
+    ZonedTextCell: _zoned,
     EnumCell: _symbol,
     BytesCell: _bytes,
     ItemsCell: _items,

@@ -4,7 +4,7 @@ Guarantees
  1. ``parse_schema`` returns a record and its name, or raises ``SchemaUnusable``, which says the place in the schema by
     numbers.  A schema is a part of its value, so messages hold no name of it.  If the contract names its records, the name
     is looked at first: a schema of another name is of another record, whatever type it has.
- 2. A logical name that is unknown, or that does not fit its type, changes nothing.  ``_LOGICALS`` has those that say a unit.
+ 2. A logical name that is unknown, or that does not fit its type, changes nothing.
  3. Defaults, versions and documentation change nothing: the payload has all values.
  4. A schema has at most ``SCHEMA_BYTES_MAX``, and nests as deep as JSON may (``strict.DEPTH_MAX``).
 
@@ -20,6 +20,9 @@ from typing import NamedTuple
 
 from lancewal_core.wal.writer_schemas import SCHEMA_BYTES_MAX
 from lancewal_ingest.decode.avro.schema import (
+    CONNECT_DECIMAL,
+    CONNECT_NAMES,
+    CONNECT_PRECISION,
     AvroArray,
     AvroField,
     AvroMap,
@@ -47,24 +50,6 @@ _PLAIN: Mapping[str, Primitive] = {
     "string": "string",
     "bytes": "bytes",
 }
-DECIMAL = "org.apache.kafka.connect.data.Decimal"
-_LOGICALS: Mapping[tuple[str, str], str] = {
-    ("int32", "org.apache.kafka.connect.data.Date"): "date",
-    ("int32", "org.apache.kafka.connect.data.Time"): "time-millis",
-    ("int64", "org.apache.kafka.connect.data.Timestamp"): "epoch-millis",
-    ("int32", "io.debezium.time.Date"): "date",
-    ("int32", "io.debezium.time.Time"): "time-millis",
-    ("int64", "io.debezium.time.MicroTime"): "time-micros",
-    ("int64", "io.debezium.time.NanoTime"): "time-nanos",
-    ("int64", "io.debezium.time.Timestamp"): "local-timestamp-millis",
-    ("int64", "io.debezium.time.MicroTimestamp"): "local-timestamp-micros",
-    ("int64", "io.debezium.time.NanoTimestamp"): "local-timestamp-nanos",
-    ("int64", "io.debezium.time.MicroDuration"): "duration-micros",
-    ("int64", "io.debezium.time.NanoDuration"): "duration-nanos",
-    ("string", "io.debezium.time.ZonedTimestamp"): "zoned-text",
-    ("string", "io.debezium.data.Uuid"): "uuid",
-}
-"""Logical type for each type and name of Connect.  A name that says only a unit belongs here."""
 _NOTHING = AvroPlain("null")
 _INTEGER = re.compile("-?[0-9]{1,9}")
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -148,16 +133,16 @@ def _plain(kind: str, given: Mapping[str, object], where: str) -> AvroPlain:
     plain = AvroPlain(_PLAIN[kind], said=kind)
     if not isinstance(name, str):
         return plain
-    if kind == "bytes" and name == DECIMAL:
+    if kind == "bytes" and name == CONNECT_DECIMAL:
         logical = _decimal(given.get("parameters"), where)
         return replace(plain, logical=logical, said=f"{name} of scale {logical.scale}")
-    logical_name = _LOGICALS.get((kind, name))
+    logical_name = CONNECT_NAMES.get((_PLAIN[kind], name))
     return plain if logical_name is None else replace(plain, logical=Logical(logical_name), said=f"{kind}, a {name}")
 
 
 def _decimal(parameters: object, where: str) -> Logical:
     given = parameters if isinstance(parameters, dict) else {}
-    scale, precision = given.get("scale"), given.get("connect.decimal.precision", "0")
+    scale, precision = given.get("scale"), given.get(CONNECT_PRECISION, "0")
     if not (isinstance(scale, str) and _INTEGER.fullmatch(scale)):
         raise SchemaUnusable(f"{where}: expected a parameter 'scale' of the decimal, a string with an integer")
     if not (isinstance(precision, str) and _INTEGER.fullmatch(precision)):

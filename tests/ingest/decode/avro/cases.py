@@ -6,6 +6,7 @@ import io
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -79,6 +80,11 @@ LEAVES: list[Drawn] = [
         logical("long", "timestamp-millis"),
         pa.timestamp("us", "UTC"),
         st.integers(-(2**53), 2**53).map(lambda value: (value, value * 1000)),
+    ),
+    Drawn(
+        {"type": "string", "connect.name": "io.debezium.time.ZonedTimestamp"},
+        pa.timestamp("us", "UTC"),
+        st.datetimes().map(lambda at: (f"{at.isoformat()}Z", (at - datetime(1970, 1, 1)) // timedelta(microseconds=1))),
     ),
     Drawn(
         logical("long", "timestamp-nanos"),

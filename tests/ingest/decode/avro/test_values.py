@@ -39,6 +39,19 @@ UUID = uuid.UUID("c3a1f5d0-0000-4abc-8def-0123456789ab")
 UTC, LOCAL = pa.timestamp("us", "UTC"), pa.timestamp("us")
 
 
+def connect(kind: str, name: str, **more: Any) -> dict[str, Any]:
+    return {"type": kind, "connect.version": 1, "connect.name": name, **more}
+
+
+ZONED = connect("string", "io.debezium.time.ZonedTimestamp")
+ZONEDS = {"type": "array", "items": ["null", ZONED]}
+CONNECT_TIME = connect("long", "org.apache.kafka.connect.data.Timestamp", logicalType="timestamp-millis")
+NO_PRECISION = connect(
+    "bytes", "org.apache.kafka.connect.data.Decimal", logicalType="decimal", precision=64, scale=2,
+    **{"connect.parameters": {"scale": "2"}},
+)  # fmt: skip
+
+
 def sized(data: bytes) -> bytes:
     return number(len(data)) + data
 
@@ -109,6 +122,24 @@ GOOD: list[tuple[Any, pa.DataType, bytes, Any]] = [
     (fixed(12, logicalType="decimal", precision=5, scale=0), pa.decimal128(5, 0), b"\xff" * 10 + b"\x01\0", "-65280"),
     (DECIMAL_38, pa.decimal128(38, 38), sized((10**38 - 1).to_bytes(16, "big")), "0." + "9" * 38),
     (DECIMAL_38, pa.decimal128(38, 38), sized((1 - 10**38).to_bytes(16, "big", signed=True)), "-0." + "9" * 38),
+    (connect("int", "io.debezium.time.Date"), pa.date32(), number(-5), -5),
+    (connect("long", "io.debezium.time.MicroTime"), pa.time64("us"), number(7), 7),
+    (connect("long", "io.debezium.time.MicroTimestamp"), LOCAL, number(5), 5),
+    (connect("long", "io.debezium.time.MicroTimestamp"), pa.int64(), number(5), 5),
+    (connect("long", "io.debezium.time.NanoTimestamp"), LOCAL, number(5000), 5),
+    (connect("long", "io.debezium.time.MicroDuration"), pa.duration("ns"), number(-5), -5000),
+    (connect("long", "no.such.Name"), pa.int64(), number(5), 5),
+    ({"type": "long", "connect.name": ["x"]}, pa.int64(), number(5), 5),
+    (CONNECT_TIME, LOCAL, number(5), 5000),
+    (CONNECT_TIME, UTC, number(5), 5000),
+    (connect("string", "io.debezium.data.Uuid"), pa.uuid(), sized(str(UUID).encode()), UUID.bytes),
+    (NO_PRECISION, pa.decimal128(7, 2), sized(b"\x01\xe2\x40"), "1234.56"),
+    (ZONED, UTC, sized(b"1970-01-01T00:00:01.5Z"), 1_500_000),
+    (ZONED, UTC, sized(b"1970-01-01T02:00:01+02:00"), 1_000_000),
+    (ZONED, UTC, sized(b"1970-01-01T00:00:00.1234560000Z"), 123_456),
+    (ZONED, UTC, sized(b"0001-01-01T00:00:00Z"), -62_135_596_800_000_000),
+    (ZONED, pa.string(), sized(b"infinity"), "infinity"),
+    (ZONEDS, pa.list_(UTC), b"\4\2" + sized(b"1970-01-01 00:00:00Z") + b"\0\0", [0, None]),
     (["null", "int"], pa.int8(), b"\0", None),
     (["int", "null"], pa.int8(), b"\2", None),
     (["int"], pa.int8(), b"\0\2", 1),
@@ -187,6 +218,15 @@ BAD: list[tuple[str, Any, pa.DataType, bytes]] = [
     ("duplicate_member", {"type": "array", "items": MAP}, pa.list_(MAP_COLUMN), b"\2\6\0\0\2a\0\0\0\0\0"),
     ("range", MAP, MAP_COLUMN, b"\2\2b\2\x80\2\0"),
     ("malformed", MAP, MAP_COLUMN, b"\2\2\xff\0\0"),
+    ("type", ZONED, UTC, sized(b"infinity")),
+    ("type", ZONED, UTC, sized(b"1970-01-01T00:00:00")),
+    ("type", ZONED, UTC, sized(b"")),
+    ("range", ZONED, UTC, sized(b"1970-02-30T00:00:00Z")),
+    ("range", ZONED, UTC, sized(b"1970-01-01T00:00:00.0000001Z")),
+    ("range", ZONED, pa.timestamp("ns", "UTC"), sized(b"9999-12-31T00:00:00Z")),
+    ("malformed", ZONED, UTC, sized(b"\xff")),
+    ("range", NO_PRECISION, pa.decimal128(5, 2), sized(b"\x01\xe2\x40")),
+    ("range", connect("long", "io.debezium.time.NanoTimestamp"), LOCAL, number(5001)),
     # What is cut, or longer than what remains.
     ("malformed", "long", pa.int64(), b""),
     ("malformed", "long", pa.int64(), b"\x80"),
@@ -306,7 +346,7 @@ def test_lists_of_nothing_have_together_no_more_items_than_the_record_has_bytes(
 
 def test_a_message_holds_nothing_of_the_value() -> None:
     secret = b"xq7secretqx"
-    types = ["string", "bytes", logical("string", "uuid"), DECIMAL_3, STRINGS, MAP, fixed(3), ABC]
+    types = ["string", "bytes", logical("string", "uuid"), DECIMAL_3, STRINGS, MAP, fixed(3), ABC, ZONED]
     columns = [
         pa.string(),
         pa.binary(4),
@@ -316,6 +356,7 @@ def test_a_message_holds_nothing_of_the_value() -> None:
         MAP_COLUMN,
         pa.binary(),
         pa.string(),
+        UTC,
     ]
     for type_, column in zip(types, columns, strict=True):
         of = decoder(record([("id", "long"), ("v", type_)]), pa.schema([("id", pa.int64()), ("v", column)]))
