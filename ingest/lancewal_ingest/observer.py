@@ -63,6 +63,9 @@ class Observer(Protocol):
     def passed_over(self, records: Mapping[str, int]) -> None:
         """Records are durable as gaps of entries, neither rows nor faults.  ``records``: how many of each kind."""
 
+    def changed(self, source_ms: int) -> None:
+        """Changes of a source are durable.  The source made the newest of some of them at this time, in ms since 1970."""
+
     def failed(self, act: str, cause: object) -> None:
         """The operation ``act`` failed because of a passing fault, and is tried again."""
 

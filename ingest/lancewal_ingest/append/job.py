@@ -155,6 +155,8 @@ class AppendJob:
     """Number of uses of each name other than a present one."""
     passed_over: Mapping[str, int] = field(default_factory=dict)
     """Number of records that are passed over, by kind."""
+    changed_ms: int = 0
+    """Time at which the source made the newest of some changes (``DecodedValues.changed_ms``); 0 if none tells one."""
     letters: int = 0
     """Number of dead letters that were acknowledged."""
     given_back: Sequence[Consumed] = ()
@@ -226,6 +228,7 @@ class AppendJob:
             return None
         self.other_names = sum((Counter(one.other_names) for _, one in found), Counter[OtherName]())
         self.passed_over = sum((Counter(one.passed_over) for _, one in found), Counter[str]())
+        self.changed_ms = max((one.changed_ms for _, one in found), default=0)
         return [_Prepared.of(consumed, one) for consumed, one in found]
 
     def _by_newest(self) -> list[tuple[Consumed, Together]]:

@@ -141,6 +141,9 @@ class Together(NamedTuple):
     passed_over: Mapping[str, int] = MappingProxyType({})
     """Number of records that are passed over, by kind.  One region of those that were decoded together has the counts of all
     of them, records from a stop on included."""
+    changed_ms: int = 0
+    """Time of a change among the newest ones (``DecodedValues.changed_ms``), as the counts are.  One region has it for all
+    that were decoded together."""
 
 
 def lenient(contract: Contract) -> Contract:
@@ -245,7 +248,8 @@ class Preparer:
         belongs = self._routing.partitions(records, decoded, lies)
         all_rows = decoded.rows.num_rows == len(records) and not decoded.other_names
         if self._drained is None and all_rows and np.array_equal(belongs, lies):
-            return self._all_rows(group, decoded.rows, counts, weights)
+            found = self._all_rows(group, decoded.rows, counts, weights)
+            return [_counted(found[0], decoded), *found[1:]]
         rows = np.concatenate([[0], np.cumsum(decoded.is_row)])
         bad = np.concatenate([[0], np.cumsum(decoded.is_rejected)])
         placed = np.concatenate([[0], np.cumsum(decoded.is_placed)])
@@ -453,6 +457,7 @@ def _counted(first: Together, decoded: Decoded) -> Together:
         other_names=decoded.other_names,
         new_fields=decoded.new_fields,
         passed_over=decoded.passed_over,
+        changed_ms=decoded.changed_ms,
     )
 
 

@@ -99,7 +99,7 @@ class Decoder:
         keys = self._given(records, headers, lies)
         parts: list[DecodedPart] = []
         other_names, new_fields = Counter[OtherName](), dict[str, pa.DataType]()
-        passed_over = Counter[str]()
+        passed_over, changed_ms = Counter[str](), 0
         is_row = np.ones(len(records), dtype=np.bool_)
         for indexes in self._pieces(records, np.flatnonzero(ops != ASIDE)):
             whole = len(indexes) == len(records)
@@ -119,6 +119,7 @@ class Decoder:
                 parts.append(self._only_keys(part))
             other_names.update(decoded.other_names)
             new_fields.update(decoded.new_fields)
+            changed_ms = max(changed_ms, decoded.changed_ms)
             for kind, passed in decoded.passed_over.items():
                 is_row[indexes[passed]] = False
                 passed_over[kind] += len(passed)
@@ -151,7 +152,7 @@ class Decoder:
         is_rejected = np.zeros(len(records), dtype=np.bool_)
         is_rejected[list(rejected)] = True
         in_order = tuple(rejected[index] for index in sorted(rejected))
-        return Decoded(rows, is_row, in_order, is_rejected, other_names, new_fields, passed_over)
+        return Decoded(rows, is_row, in_order, is_rejected, other_names, new_fields, passed_over, changed_ms)
 
     @property
     def names_schemas(self) -> bool:

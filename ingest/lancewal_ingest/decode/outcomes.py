@@ -101,6 +101,8 @@ class Decoded:
     """New fields of rejected records (``DecodedValues.new_fields``)."""
     passed_over: Mapping[str, int] = field(default_factory=dict)
     """Number of records that are passed over, by kind (``PASSED_OVER``)."""
+    changed_ms: int = 0
+    """Time of a change among the newest ones (``DecodedValues.changed_ms``)."""
 
     @property
     def is_placed(self) -> npt.NDArray[np.bool_]:

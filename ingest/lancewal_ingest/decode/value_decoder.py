@@ -94,6 +94,9 @@ class DecodedValues:
     """Indexes of the values that are neither a row nor a fault, by kind (``outcomes.PASSED_OVER``)."""
     deletes: Indexes = field(default_factory=lambda: np.zeros(0, np.int64))
     """Indexes of the values whose records delete the row of their Kafka key, if values tell operations."""
+    changed_ms: int = 0
+    """Time at which the source made the last change among the values, in milliseconds since 1970; 0 if none tells one.
+    Rows that a snapshot has read are no changes."""
 
 
 class Growth(Protocol):

@@ -36,7 +36,7 @@ from lancewal_ingest.decode.part import DecodedPart
 from lancewal_ingest.decode.value_decoder import DecodedValues, Indexes, Mask, Ops, RefusedValue
 from lancewal_ingest.envelopes.debezium_json import LETTERS, ROWS, kind_of_names
 from lancewal_ingest.envelopes.envelope import NO_FIELD, TRUNCATED, EnvelopeRules, row_of
-from lancewal_ingest.envelopes.event_columns import EventColumns
+from lancewal_ingest.envelopes.event_columns import CHANGED, EventColumns
 from lancewal_ingest.envelopes.unavailable import UnavailableValues
 
 _LETTERS = pa.array([letter.encode() for letter in sorted(LETTERS)], pa.binary())
@@ -113,7 +113,8 @@ class AvroEvents:
         columns: EventColumns,
         envelope: EnvelopeRules,
     ) -> None:
-        self._fields = [*_opened(writer)] if columns.numbers else writer.fields
+        self._opened = [*_opened(writer)]
+        self._fields = self._opened if columns.numbers else writer.fields
         self._columns = columns
         self._numbers = {
             name: cell
@@ -136,6 +137,9 @@ class AvroEvents:
         refused = self._open(payloads, found)
         at = {letter: np.flatnonzero(found.letters == letter) for letter in np.unique(found.letters).tolist()}
         at.pop("", None)  # refused
+        changed_ms = self._changed_ms(
+            payloads, max((int(at[letter][-1]) for letter in "cud" if letter in at), default=-1)
+        )
         passed_over = {"message": at.pop("m")} if "m" in at else {}
         if self._skips_snapshots and "r" in at:
             passed_over["snapshot_row"] = at.pop("r")
@@ -154,7 +158,7 @@ class AvroEvents:
             rows.append(places[has])
         chosen = np.sort(np.concatenate([np.zeros(0, np.int64), *rows]))
         if self._rows is None or not len(chosen):
-            return DecodedValues([], refused, {}, {}, passed_over, deletes)
+            return DecodedValues([], refused, {}, {}, passed_over, deletes, changed_ms)
         starts = payloads.starts[chosen]
         datums = Payloads(payloads.data, starts + found.starts[chosen], starts + found.ends[chosen])
         decoded = self._rows.decode(datums, np.zeros(len(chosen), np.uint8))
@@ -162,7 +166,19 @@ class AvroEvents:
         others, parts = Counter(decoded.other_names), list[DecodedPart]()
         for part in decoded.parts:
             parts.append(self._kept(replace(part, indexes=chosen[part.indexes]), found, others, refused))
-        return DecodedValues(parts, refused, others, decoded.new_fields, passed_over, deletes)
+        return DecodedValues(parts, refused, others, decoded.new_fields, passed_over, deletes, changed_ms)
+
+    def _changed_ms(self, payloads: Payloads, last: int) -> int:
+        """Return the time of the last change, which is at the place ``last``; 0 for -1, or if it tells no time."""
+        if last < 0:
+            return 0
+        datum = Datum(payloads.data[payloads.starts[last] : payloads.ends[last]].tobytes())
+        for name, type_ in self._opened:
+            cell = _number(name, type_) if name == CHANGED else None
+            if cell is not None:
+                return read_one(cell, datum) or 0
+            read_one(SkippedCell(type_, name), datum)
+        return 0
 
     def _kept(
         self, part: DecodedPart, found: _Found, others: Counter[OtherName], refused: list[RefusedValue]

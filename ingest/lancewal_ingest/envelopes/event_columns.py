@@ -24,6 +24,8 @@ from lancewal_ingest.decode.value_decoder import Mask
 Numbers = tuple[npt.NDArray[np.int64], Mask]
 """Numbers of some events, and which events have one."""
 _PREFIX = "envelope."
+CHANGED = "source.ts_ms"
+"""Member with the time of a change in the database; of a snapshot's row, with the time of the read."""
 
 
 class EventColumns:

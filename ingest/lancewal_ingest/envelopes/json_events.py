@@ -6,7 +6,8 @@
 3. A truncate is refused as ``truncate``, and the contract decides about it.
 4. Heartbeats, transactions and messages are passed over, and so are rows of snapshots if the contract skips them.
 5. Values that the connector could not read are left alone (``unavailable``), and columns of events filled (``event_columns``).
-6. The result for a value depends on the value alone: how it is looked at (``debezium_json``) follows from its bytes.
+6. One of the last changes tells its time (``DecodedValues.changed_ms``).
+7. The result for a value depends on the value alone: how it is looked at (``debezium_json``) follows from its bytes.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ from lancewal_ingest.decode.value_decoder import (
 )
 from lancewal_ingest.envelopes.debezium_json import NO_ROWS, ROWS, OtherEvent, RowEvent, read, read_strictly
 from lancewal_ingest.envelopes.envelope import NO_FIELD, TRUNCATED, EnvelopeRules, row_of
-from lancewal_ingest.envelopes.event_columns import EventColumns, Numbers
+from lancewal_ingest.envelopes.event_columns import CHANGED, EventColumns, Numbers
 from lancewal_ingest.envelopes.unavailable import UnavailableValues
 from lancewal_kafka.headers import HeaderList
 
@@ -78,6 +79,7 @@ class EventTexts:
         found = _Sorted()
         self._sort(payloads, range(len(payloads)), found, strictly=False)
         parts, others = list[DecodedPart](), Counter[OtherName]()
+        changed_ms = _changed_ms(payloads, found)
         doubtful = self._decode(found, parts, others)
         if doubtful:
             found.at, found.told, found.rows = [], [], []
@@ -88,7 +90,7 @@ class EventTexts:
             ]
         passed_over = {kind: np.array(of_kind, np.int64) for kind, of_kind in found.passed_over.items()}
         deletes = np.array(found.deletes, np.int64)
-        return DecodedValues(parts, found.refused, others, found.new_fields, passed_over, deletes)
+        return DecodedValues(parts, found.refused, others, found.new_fields, passed_over, deletes, changed_ms)
 
     def _decode(self, found: _Sorted, parts: list[DecodedPart], others: Counter[OtherName]) -> list[int]:
         """Decode the rows of ``found``; return the places of those that are not JSON."""
@@ -156,6 +158,19 @@ class EventTexts:
             found.at.append(place)
             found.told.append(event)
             found.rows.append(event.row)
+
+
+def _changed_ms(payloads: Sequence[bytes], found: _Sorted) -> int:
+    """Return the time of the last change among the payloads; 0 if there is none, or it tells no time."""
+    upserts = (at for at, told in zip(reversed(found.at), reversed(found.told), strict=True) if told.letter != "r")
+    last = max([next(upserts, -1), *found.deletes[-1:]])
+    if last < 0:
+        return 0
+    try:
+        event = read_strictly(payloads[last], (CHANGED,))  # one in a batch, so it need not be quick
+    except Refusal:
+        return 0
+    return 0 if isinstance(event, OtherEvent) else event.numbers[0] or 0
 
 
 class JsonEvents(NamesNoSchema):

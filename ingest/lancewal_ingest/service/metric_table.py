@@ -125,6 +125,12 @@ class IngestMetricTable(KafkaMetricTable, StoreMetricTable, ServiceMetricTable, 
         "times.",
         _LATENCY_S,
     )
+    source_latency_seconds = histogram(
+        "Time from a change in the source database until it is durable, of one of the newest changes of each segment. For "
+        "tables with `table.format.envelope: debezium` alone. Rows of snapshots are left out. The times are those of two "
+        "clocks, and a negative difference is 0.",
+        (*_LATENCY_S, 1800, 7200, 43200),
+    )
     open_seconds = histogram("Time from the assignment of a partition until it is open.", _LATENCY_S)
     replay_seconds = histogram(
         "Time to read a generation back from the WAL and write its flush; the mean if several are flushed together.",

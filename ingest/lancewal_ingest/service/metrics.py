@@ -161,6 +161,9 @@ class IngestMetrics(ServiceMetrics):
         for kind, count in records.items():
             self._shown.records_passed_over.labels(kind).inc(count)
 
+    def changed(self, source_ms: int) -> None:
+        self._shown.source_latency_seconds.observe(max(0.0, (self._clock.now_ms() - source_ms) / 1000))
+
     def other_names(self, uses: Mapping[OtherName, int]) -> None:
         for one, count in uses.items():
             shown = (

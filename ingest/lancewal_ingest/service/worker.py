@@ -497,6 +497,8 @@ class IngestWorker:
                 self._observer.other_names(job.other_names)
             if job.passed_over:
                 self._observer.passed_over(job.passed_over)
+            if job.changed_ms:
+                self._observer.changed(job.changed_ms)
         self._intake.give_back(job.given_back)
         self._look_at_schemas(job)
         for stop in job.stops:

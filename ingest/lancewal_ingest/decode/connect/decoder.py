@@ -117,6 +117,7 @@ class ConnectDecoder(NamesNoSchema):
         parts: list[DecodedPart] = []
         passed_over: dict[str, list[int]] = {}
         deletes: list[int] = []
+        changed_ms = 0
         other_names, new_fields = Counter[OtherName](), dict[str, pa.DataType]()
         for text, group in groups.items():
             known = self._decoder_of(text)
@@ -144,8 +145,9 @@ class ConnectDecoder(NamesNoSchema):
             deletes += indexes[found.deletes].tolist()
             other_names.update(found.other_names)
             new_fields.update(found.new_fields)
+            changed_ms = max(changed_ms, found.changed_ms)
         by_kind = {kind: np.array(of_kind, np.int64) for kind, of_kind in passed_over.items()}
-        return DecodedValues(parts, refused, other_names, new_fields, by_kind, np.array(deletes, np.int64))
+        return DecodedValues(parts, refused, other_names, new_fields, by_kind, np.array(deletes, np.int64), changed_ms)
 
     def schema_texts(self, values: Sequence[bytes]) -> Iterator[tuple[bytes, npt.NDArray[np.int64]]]:
         """Yield the text of each schema, with the indexes of the values that have it.

@@ -125,6 +125,7 @@ class FramedDecoder:
         other_names, new_fields = Counter[OtherName](), dict[str, pa.DataType]()
         passed_over: dict[str, list[Indexes]] = {}
         deletes: list[Indexes] = [np.zeros(0, np.int64)]
+        changed_ms = 0
         for version, group in self._by_version(groups, places):
             decoder = self._decoder(group.key, version, group.path)
             if isinstance(decoder, SchemaUnusable):
@@ -143,8 +144,9 @@ class FramedDecoder:
             deletes.append(group.indexes[found.deletes])
             other_names.update(found.other_names)
             new_fields.update(found.new_fields)
+            changed_ms = max(changed_ms, found.changed_ms)
         joined = {kind: np.concatenate(indexes) for kind, indexes in passed_over.items()}
-        return DecodedValues(parts, refused, other_names, new_fields, joined, np.concatenate(deletes))
+        return DecodedValues(parts, refused, other_names, new_fields, joined, np.concatenate(deletes), changed_ms)
 
     @property
     def tells_operations(self) -> bool:
