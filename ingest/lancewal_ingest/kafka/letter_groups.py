@@ -33,7 +33,7 @@ _MESSAGE_HEADER = "__connect.errors.exception.message"
 _GROUP_HEADER = "__connect.errors.connector.name"
 _SOURCE = re.compile(r"(?P<topic>[a-zA-Z0-9._-]{1,249})-(?P<partition>[0-9]{1,9})-(?P<offset>[0-9]{1,18})", re.ASCII)
 _QUOTED = r"""(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")"""
-_COLUMN = re.compile(rf"column ({_QUOTED})", re.DOTALL)
+_COLUMN = re.compile(rf"(?:schema [a-z0-9-]{{1,60}}: )?column ({_QUOTED})", re.DOTALL)
 _FOUND = re.compile(r"\. Found: (['\"].*)\Z", re.DOTALL)
 _DEFAULT_GROUP = re.compile(r"lancewal-[0-9a-f]{8}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{12}")
 _NO_TIME = -1
@@ -141,7 +141,8 @@ def _text(headers: Mapping[str, bytes | None], name: str) -> str:
 def _column_of(message: str) -> str:
     """Return the column or member that a message is about; empty if none.
 
-    Our messages begin with the column and end with the unexpected name.  Both are joined by a point."""
+    Our messages begin with the column, after the schema if its type does not fit, and end with the unexpected name.  Column
+    and name are joined by a point."""
     column, found = _COLUMN.match(message), _FOUND.search(message)
     names = [one[1] for one in (column, found) if one is not None]
     return ".".join(name.removesuffix("...")[1:].removesuffix(name[0]) for name in names)[:_NAME_MAX]

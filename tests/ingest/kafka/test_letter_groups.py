@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 
 from lancewal_core.errors import InvalidInput, KafkaUnavailable, RecordsUnreadable, TopicMissing
@@ -21,6 +22,8 @@ from lancewal_kafka.headers import UNREADABLE_HEADERS
 from lancewal_kafka.records import Records
 from lancewal_kafka.reread import OutOfRange
 from lancewal_kafka.topic import TopicFacts
+from tests.ingest.decode.avro.cases import record
+from tests.ingest.decode.framed.test_framed import Known, decoder, of_seven
 
 TABLE = uuid.UUID(int=7)
 GROUP = f"lancewal-{TABLE}"
@@ -75,6 +78,25 @@ def test_letters_are_counted_by_kind_and_column() -> None:
         assert one.example == ("orders", 2, max(of)[1])
         assert one.message == max(of)[2][:300]
     assert (found.letters, found.elsewhere, found.foreign) == (500, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("fields", "kind", "column"),
+    [
+        ([("id", "long"), ("s", "double")], "type", "s"),
+        ([("s", "string")], "missing_key", "id"),
+        ([("id", "long"), ("s", "string"), ("colour", "string")], "unknown_column", "colour"),
+        ([("id", ["null", "long"])], "missing_key", "id"),
+    ],
+)
+def test_letters_of_a_registry_s_schemas_name_the_column(fields: list[Any], kind: str, column: str) -> None:
+    """Messages of a decoder: the schema does not fit a column, has no field for the key or an unknown one; a key is null."""
+    avro, row = record(fields), {"id": 7 if kind != "missing_key" else None, "s": 1.5 if kind == "type" else "a"}
+    values = [of_seven(avro, {**row, "colour": "red"})]
+    (one,) = decoder(Known(avro)).decode(values, np.zeros(1, np.uint8)).refused
+    message = f"{one.message}. Found: {one.found!r}" if one.found else one.message
+    (group,) = grouped([letter(one.kind, message)]).groups()
+    assert (group.kind, group.column) == (kind, column)
 
 
 def test_letters_of_other_tables_are_counted_apart() -> None:
