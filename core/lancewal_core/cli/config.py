@@ -61,8 +61,9 @@ def check(config: ConfigOption = None) -> None:
     """Read all settings and report everything that is wrong with them, as far as that needs neither store nor Kafka.
 
     If the settings name a topic and brokers, and the extra `ingest` is installed, the topic's newest ten records are read
-    too. The command says which of them would be rows, and which are of another format. The settings stay valid whatever
-    the topic holds, and if no broker answers.
+    too. The command says which of them would be rows, which are of another format, and whether their keys tell another
+    partitioner. If it could compare no record, it says so. The settings stay valid whatever the topic holds, and if no
+    broker answers.
 
     Example: lancewal config check -c lancewal.yaml
     """

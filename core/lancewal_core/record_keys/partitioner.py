@@ -66,12 +66,15 @@ def partitions_of(keys: pa.Array, partitions: int, partitioner: Partitioner) -> 
     return found
 
 
-def that_places(keys: Collection[bytes], partition: int, partitions: int) -> Partitioner | None:
-    """Return the only partitioner by which all ``keys`` lie in ``partition``; None if they do not tell."""
-    distinct = pa.array(sorted(set(keys)), pa.binary())
+def that_places(placed: Collection[tuple[bytes, int]], partitions: int) -> Partitioner | None:
+    """Return the only partitioner by which all keys lie where they are; None if they do not tell.
+
+    ``placed``: keys, each with its partition."""
+    distinct = sorted(set(placed))
     if partitions ** min(len(distinct), 64) < _CERTAIN:
         return None
-    found = [one for one in HASHING if (partitions_of(distinct, partitions, one) == partition).all()]
+    keys, lie = pa.array([key for key, _ in distinct], pa.binary()), np.array([lies for _, lies in distinct])
+    found = [one for one in HASHING if (partitions_of(keys, partitions, one) == lie).all()]
     return found[0] if len(found) == 1 else None
 
 

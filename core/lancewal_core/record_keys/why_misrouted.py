@@ -81,12 +81,15 @@ def _other_format(rows: RowSchema, codec: KeyCodec, key: bytes, encoded: bytes) 
     return None
 
 
-def other_partitioner(keys: Collection[bytes | None], partition: int, partitions: int, partitioner: Partitioner) -> str:
-    """Return a sentence, with a full stop before it, if another partitioner puts all ``keys`` into the partition where
-    they lie; else an empty text."""
-    given = {key for key in keys if key is not None}
-    found = that_places(given, partition, partitions)
+def other_partitioner(
+    placed: Collection[tuple[bytes | None, int]], partitions: int, partitioner: Partitioner
+) -> str | None:
+    """Return a sentence, without a full stop, if another partitioner puts all keys where they lie; else None.
+
+    ``placed``: keys of records near each other, each with its partition."""
+    given = {(key, lies) for key, lies in placed if key is not None}
+    found = that_places(given, partitions)
     if found is None or found == partitioner:
-        return ""
-    said = f". All of the {len(given)} keys around it lie where {found} puts them"
+        return None
+    said = f"All of the {len(given)} keys around it lie where {found} puts them"
     return f"{said}. Make the table with table.partitioner: {found}"

@@ -101,5 +101,6 @@ class _WhereItLies:
 
 def _cause(contract: Contract, keys: Sequence[bytes | None], at: int, encoded: bytes | None, region: Region) -> str:
     why = why_misrouted(contract.record_rows, contract.key_format, keys[at], encoded, contract.partitioner)
-    around = keys[max(0, at - _AROUND) : at + _AROUND]
-    return why + other_partitioner(around, region.partition, contract.partitions, contract.partitioner)
+    around = [(key, region.partition) for key in keys[max(0, at - _AROUND) : at + _AROUND]]
+    other = other_partitioner(around, contract.partitions, contract.partitioner)
+    return why if other is None else f"{why}. {other}"

@@ -5,12 +5,13 @@
 2. Each field becomes a column in the type of ``on_unknown_column: add``, or is a comment that says why not.  A field whose
    name no column can have gets another name for its column.
 3. The key's schema, in the subject beside that of the values, says the keys if its fields are columns.
-4. Nothing is written, and no secret of the settings is shown.
+4. Of several messages in a schema the first one has the columns, and the file takes records of its name alone.
+5. Nothing is written, and no secret of the settings is shown.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     from lancewal_core.wal.writer_schemas import WriterSchema
 
 _VALUE, _KEY = "-value", "-key"
+_OTHERS_MAX = 10
+"""Most other messages of a schema that are listed."""
 
 
 def proposed_settings(settings: Settings, subject: str, file: Path | None) -> str:
@@ -103,13 +106,21 @@ def _text(
     keyed = _keyed_by(key, columns)
     if keyed is not None:
         lines.append(f"    key: {keyed.format}")
-    if schema.name:
+    if schema.others:
+        lines.append(
+            f"    record: {flow(schema.name)}    # The schema's first message. No rows: {_listed(schema.others)}."
+        )
+        lines.append("    # To take another one, save the schema with that message first, and use --from-schema.")
+    elif schema.name:
         lines.append(f"    # record: {flow(schema.name)}    # Only records of this name, in a topic of several types.")
     if key is not None and keyed is None:
         lines.append(
             f"    # key: {key.kind}    # The key's subject has a schema, which is no record of some of these columns."
         )
     lines += _key_lines(keyed, columns)
+    lines.append(
+        "  # partitioner: crc32    # If producers use librdkafka's default (Python, Go, .NET, C). Java's is murmur2."
+    )
     lines += column_lines(columns, left_out)
     if schema.format != "connect-json":
         lines.append(block({"registry": dict(registry)}) if registry else '# registry: {url: "http://127.0.0.1:8081"}')
@@ -140,3 +151,9 @@ def _key_lines(keyed: RecordSchema | None, columns: Columns) -> Iterator[str]:
     likely = next((name for name in columns if are_keys([name], columns)), "id")
     yield f"  # primary_key: {flow([likely])}    # The columns that identify a row."
     yield f"  # region_key: {flow([likely])}    # The columns that producers key by, as format.key says."
+
+
+def _listed(names: Sequence[str]) -> str:
+    shown = [said(name) for name in names[:_OTHERS_MAX]]
+    left = names[_OTHERS_MAX:]
+    return ", ".join([*shown, f"and {len(left)} more"] if left else shown)

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from lancewal_core.errors import InvalidInput
@@ -23,6 +24,8 @@ class RecordSchema(NamedTuple):
     name: str
     """Name of the records; empty if they have none."""
     fields: Fields
+    others: Sequence[str] = ()
+    """Names of further records in the schema, whose fields these are not."""
 
 
 def of_connect(text: bytes) -> RecordSchema:
@@ -44,15 +47,16 @@ def of_writer(schema: WriterSchema) -> RecordSchema:
     from lancewal_ingest.decode.framed.json_schema_columns import columns_of
     from lancewal_ingest.decode.framed.payloads import SchemaUnusable
     from lancewal_ingest.decode.framed.protobuf.column_of import ColumnTypes
-    from lancewal_ingest.decode.framed.protobuf.schema import message_of
+    from lancewal_ingest.decode.framed.protobuf.schema import messages_of
 
     try:
         if schema.kind == "json-schema":
             return RecordSchema("json-schema", "", list(columns_of(schema.text)))
         if schema.kind == "protobuf":
-            message = message_of(schema, (0,))
+            message, *others = messages_of(schema)
             types = ColumnTypes()
-            return RecordSchema("protobuf", message.full_name, [(one.name, types.of(one)) for one in message.fields])
+            fields = [(one.name, types.of(one)) for one in message.fields]
+            return RecordSchema("protobuf", message.full_name, fields, [one.full_name for one in others])
         record = parse_schema(schema)
     except SchemaUnusable as unusable:
         raise InvalidInput(f"the schema cannot be used: {unusable}") from None

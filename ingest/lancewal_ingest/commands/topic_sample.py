@@ -2,7 +2,7 @@
 
 Records are read and decoded as in ingest, by a contract that the settings declare.  Nothing is written, no group is
 joined, and no content of a record is shown.  Settings stay valid whatever the text says: the topic may be absent, empty
-or trimmed, and brokers may not answer.
+or trimmed, and brokers may not answer.  If nothing was compared, the text says so.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING
 from lancewal_core.errors import LancewalError, RetentionLost, TopicMissing, counted
 from lancewal_core.names.ids import Position, Region, TopicId
 from lancewal_core.record_keys.key_format import has_region_key
+from lancewal_core.record_keys.why_misrouted import other_partitioner
+from lancewal_core.table.contract import MISROUTED
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -31,6 +33,7 @@ RECORDS = 10
 _PARTITIONS_MAX = 10
 """Most partitions whose last records are read, each with a consumer of its own."""
 _TIMEOUT_S = 10.0
+_OPEN = "Format, columns, keys and partitioner were compared with no record."
 _Why = tuple[str, str]
 """Kind and message of a bad record."""
 _GROUP = "lancewal-config-check"
@@ -50,25 +53,40 @@ class _Seen:
 
 
 def newest_records(settings: Settings) -> str:
-    """Return a text about the topic's newest records; empty if the settings do not name a topic and brokers."""
+    """Return a text about the topic's newest records, or why they were not looked at."""
     topic = settings.table.topic
-    if not topic or not settings.kafka.bootstrap_servers:
-        return ""
+    given = {"table.topic": topic, "kafka.bootstrap_servers": settings.kafka.bootstrap_servers}
+    missing = [name for name, value in given.items() if not value]
+    if missing:
+        return (
+            f"No topic was looked at, since {' and '.join(missing)} {'are' if missing[1:] else 'is'} not set. {_OPEN}"
+        )
     from lancewal_kafka.topic import TopicInspector
 
-    forms = set[str]()
+    forms, placed = set[str](), set[tuple[bytes | None, int]]()
     try:
         inspector = TopicInspector(settings.kafka.client(), _TIMEOUT_S)
-        seen = _newest(settings, inspector, inspector.identify(topic), forms)
+        facts = inspector.identify(topic)
+        seen = _newest(settings, inspector, facts, forms, placed)
     except TopicMissing:
-        return f"Topic {topic} does not exist."
+        return f"Topic {topic} does not exist. {_OPEN}"
     except LancewalError as error:
         return f"Topic {topic} was not looked at: {error}"
-    return _text(topic, seen, forms, declared=_declares_rows(settings.table))
+    if not seen:
+        return f"Topic {topic} has no record yet. {_OPEN}"
+    other = other_partitioner(placed, facts.partitions, settings.table.partitioner)
+    return _text(topic, seen, forms, other, declared=_declares_rows(settings.table))
 
 
-def _newest(settings: Settings, inspector: TopicInspector, facts: TopicFacts, forms: set[str]) -> list[_Seen]:
-    """Return the newest records, and add the schemas that their keys name to ``forms``."""
+def _newest(
+    settings: Settings,
+    inspector: TopicInspector,
+    facts: TopicFacts,
+    forms: set[str],
+    placed: set[tuple[bytes | None, int]],
+) -> list[_Seen]:
+    """Return the newest records.  Add the schemas that their keys name to ``forms``, and their keys with the partitions of
+    these to ``placed``."""
     topic = settings.table.topic
     seen: list[_Seen] = []
     limits = inspector.limits(topic, range(facts.partitions))
@@ -81,6 +99,7 @@ def _newest(settings: Settings, inspector: TopicInspector, facts: TopicFacts, fo
         part = _part(settings, region, max(low, Position(end - RECORDS)), end)
         if part is not None:
             seen += _seen(part, *_judged(settings, facts, part, forms))
+            placed.update((key, partition) for key in part.records.keys)
     return sorted(seen, key=lambda one: one.at)[-RECORDS:]
 
 
@@ -191,9 +210,8 @@ def _ids(type_: pa.DataType, numbers: Iterator[int]) -> tuple[int, ...]:
     return (next(numbers), *(id_ for field in fields_within(type_) for id_ in _ids(field.type, numbers)))
 
 
-def _text(topic: str, seen: Sequence[_Seen], forms: Collection[str], *, declared: bool) -> str:
-    if not seen:
-        return f"Topic {topic} has no record yet."
+def _text(topic: str, seen: Sequence[_Seen], forms: Collection[str], other: str | None, *, declared: bool) -> str:
+    """Return what ``config check`` says of records.  ``other``: a sentence about another partitioner."""
     kinds = Counter(one.kind for one in seen if one.kind)
     passed_over = sum(one.passed_over for one in seen)
     good, of_all = len(seen) - kinds.total() - passed_over, f"of the newest {counted(len(seen), 'record')}"
@@ -210,5 +228,8 @@ def _text(topic: str, seen: Sequence[_Seen], forms: Collection[str], *, declared
         lines.append(f"  {passed_over} passed over: neither rows nor bad, such as heartbeats")
     for kind, count in kinds.most_common():
         one = next(one for one in reversed(seen) if one.kind == kind)
-        lines.append(f"  {count} {kind}: {one.message} (such as {topic}-{one.at[1]}-{one.at[2]})")
+        said = f"{one.message}. {other}" if kind == MISROUTED and other else one.message
+        lines.append(f"  {count} {kind}: {said} (such as {topic}-{one.at[1]}-{one.at[2]})")
+    if not declared:
+        lines.append(f"  table.columns, primary_key or region_key are not set, so no record was decoded. {_OPEN}")
     return "\n".join(lines)

@@ -105,16 +105,20 @@ def test_none_places_no_key() -> None:
 @pytest.mark.parametrize("partitioner", HASHING)
 def test_keys_tell_their_partitioner(partitioner: Partitioner) -> None:
     keys = [key for key in (b"key %d" % n for n in range(1_000)) if partition_of(key, 12, partitioner) == 5][:30]
-    assert that_places(keys, 5, 12) == partitioner
-    assert that_places(keys, 6, 12) is None
-    assert that_places([*keys, b"key x"], 5, 12) is None
-    assert that_places(keys[:3], 5, 12) is None, "so few may lie there by chance"
-    assert that_places(keys * 2, 5, 1) is None, "with one partition all of them do"
-    assert that_places([], 5, 12) is None
-    said = other_partitioner([*keys, None], 5, 12, "murmur2")
+    placed = [(key, 5) for key in keys]
+    assert that_places(placed, 12) == partitioner
+    assert that_places([(key, 6) for key in keys], 12) is None
+    assert that_places([*placed, (b"key x", 5)], 12) is None
+    assert that_places(placed[:3], 12) is None, "so few may lie there by chance"
+    assert that_places([(key, 0) for key in keys * 2], 1) is None, "with one partition all of them do"
+    assert that_places([], 12) is None
+    elsewhere = [(b"%d" % n, partition_of(b"%d" % n, 12, partitioner)) for n in range(9)]
+    assert that_places(elsewhere, 12) == partitioner
+    assert that_places([*elsewhere, (b"x", 12)], 12) is None
+    said = other_partitioner([*placed, (None, 3)], 12, "murmur2")
     assert said == (
-        ""
+        None
         if partitioner == "murmur2"
-        else f". All of the 30 keys around it lie where {partitioner} puts them. Make the table with "
+        else f"All of the 30 keys around it lie where {partitioner} puts them. Make the table with "
         f"table.partitioner: {partitioner}"
     )

@@ -32,7 +32,7 @@ from lancewal_tables.define.topic import FittingTopic
 from tests.support.stub_registry import StubRegistry, serving
 
 _CHOICE = re.compile(
-    r"^(\s*)# (?=(uri|topic|primary_key|region_key|on_unknown_column|registry|kafka|record|key):)", re.M
+    r"^(\s*)# (?=(uri|topic|primary_key|region_key|on_unknown_column|registry|kafka|record|key|partitioner):)", re.M
 )
 TOPIC = FittingTopic(TopicState("orders", "id", 1, compacted=False), [0], [])
 ORDER = {
@@ -98,7 +98,7 @@ def test_a_record_of_avro(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     }
     settings = checked(text, tmp_path, capsys).table
     assert (settings.format.value, settings.format.record) == ("avro", "shop.Order")
-    assert (settings.primary_key, settings.region_key) == (("id",), ("id",))
+    assert (settings.primary_key, settings.region_key, settings.partitioner) == (("id",), ("id",), "crc32")
     assert yaml.safe_load(text)["table"].keys() == {"format", "columns"}
 
 
@@ -204,6 +204,15 @@ def test_the_first_message_of_a_proto_file(tmp_path: Path, capsys: pytest.Captur
     assert columns(text) == {"id": "int64", "note": "string", "xs": "list<float64>", "m": "map<string, int32>"}
     settings = checked(text, tmp_path, capsys).table
     assert (settings.format.value, settings.format.record, settings.primary_key) == ("protobuf", "shop.Order", ("id",))
+    assert yaml.safe_load(text)["table"]["format"]["record"] == "shop.Order", "there is another message"
+    assert "The schema's first message. No rows: shop.Other.\n" in text
+    alone = proposal(tmp_path, schema.replace("message Other { string s = 1; }", ""), "order.proto")
+    assert "record" not in yaml.safe_load(alone)["table"]["format"]
+    many = schema + "".join(f"message M{n} {{}} " for n in range(12))
+    assert "No rows: shop.Other, shop.M0, shop.M1, " in proposal(tmp_path, many, "order.proto")
+    assert "shop.M8, and 3 more.\n" in proposal(tmp_path, many, "order.proto")
+    with pytest.raises(InvalidInput, match="the schema has no message"):
+        proposal(tmp_path, 'syntax = "proto3";', "order.proto")
     for wrong in ("message", 'import "away.proto"; message M { A a = 1; }', "x" * 200, "\0"):
         with pytest.raises(InvalidInput, match="cannot be used"):
             proposal(tmp_path, wrong, "order.proto")

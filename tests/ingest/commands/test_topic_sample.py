@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zlib
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ pytestmark = pytest.mark.kafka
 
 COLUMNS = "{region: string, id: int64, n: {type: int64, json: number_text, field: number}}"
 TABLE = f"columns: {COLUMNS}, primary_key: [region, id], region_key: [region]"
+OPEN = "Format, columns, keys and partitioner were compared with no record."
 FRAMED = b"\x00\x00\x00\x00\x07\x02hunter2"
 
 
@@ -51,9 +53,9 @@ def good(id_: int) -> bytes:
 
 
 def test_newest_records(kafka: KafkaBroker, topic_name: str, config: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert said(config, capsys) == f"Topic {topic_name} does not exist.\n"
+    assert said(config, capsys) == f"Topic {topic_name} does not exist. {OPEN}\n"
     make_topics(kafka.bootstrap_servers, {topic_name: 3})
-    assert said(config, capsys) == f"Topic {topic_name} has no record yet.\n"
+    assert said(config, capsys) == f"Topic {topic_name} has no record yet. {OPEN}\n"
     send(kafka, topic_name, *[FRAMED] * 20, *map(good, range(7)), b"{", FRAMED, FRAMED)
     first, second, third = said(config, capsys).splitlines()
     assert first == f"Topic {topic_name}: 7 of the newest 10 records would be rows."
@@ -70,6 +72,31 @@ def test_newest_records(kafka: KafkaBroker, topic_name: str, config: Path, capsy
     found = said(config, capsys)
     assert found.startswith(f"Topic {topic_name}: 2 of the newest 10 records are known to be of another format.\n")
     assert "2 wrong_format" in found
+    assert found.endswith(f"are not set, so no record was decoded. {OPEN}\n")
+
+
+def test_keys_tell_another_partitioner(
+    kafka: KafkaBroker, topic_name: str, config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A client on librdkafka with its default.  Keys of three partitions tell it together."""
+    make_topics(kafka.bootstrap_servers, {topic_name: 5})
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
+    regions = [f"r{n}" for n in range(30)]
+    for region in regions:
+        producer.produce(topic_name, json.dumps({"region": region, "id": 1, "number": "7"}), region)
+    producer.flush()
+    lie: dict[int, list[str]] = {}
+    for region in regions:
+        lie.setdefault(zlib.crc32(region.encode()) % 5, []).append(region)
+    expected = sum(min(len(found), 10) for found in lie.values())
+    _, second = said(config, capsys).splitlines()
+    assert " misrouted: " in second
+    assert (
+        f"All of the {expected} keys around it lie where crc32 puts them. Make the table with table.partitioner"
+        in second
+    )
+    write(config, kafka.bootstrap_servers, topic_name, f"{TABLE}, partitioner: crc32")
+    assert said(config, capsys) == f"Topic {topic_name}: 10 of the newest 10 records would be rows.\n"
 
 
 def test_records_behind_one_that_would_stop_its_partition(
@@ -125,4 +152,7 @@ def test_what_cannot_be_looked_at(
     write(config, "127.0.0.1:1", topic_name)
     assert f"Topic {topic_name} was not looked at: " in said(config, capsys)
     config.write_text(f"table: {{topic: {topic_name}}}\n")
-    assert said(config, capsys) == ""
+    assert said(config, capsys) == f"No topic was looked at, since kafka.bootstrap_servers is not set. {OPEN}\n"
+    config.write_text("registry: {url: 'http://127.0.0.1:1'}\n")
+    names = "table.topic and kafka.bootstrap_servers are"
+    assert said(config, capsys) == f"No topic was looked at, since {names} not set. {OPEN}\n"

@@ -81,10 +81,22 @@ _BUILT_IN = {
 
 def message_of(schema: WriterSchema, path: tuple[int, ...]) -> Descriptor:
     """Return the message of a writer schema that a path names."""
+    return _chosen(_usable(schema), path)
+
+
+def messages_of(schema: WriterSchema) -> Sequence[Descriptor]:
+    """Return the messages at the top of a writer schema, at least one."""
+    found = _usable(schema)
+    if not found:
+        raise SchemaUnusable("the schema has no message")
+    return found
+
+
+def _usable(schema: WriterSchema) -> Sequence[Descriptor]:
     found = _messages(schema)
     if isinstance(found, str):
         raise SchemaUnusable(found)
-    return _chosen(found, path)
+    return found
 
 
 @lru_cache(_LINKED_MAX)
