@@ -111,9 +111,8 @@ class Decoder:
                 taken = {name: array.take(pa.array(indexes)) for name, array in named.items()}
                 decoded = self._values.decode(
                     values, ops[indexes], taken, None if places is None else places.of(indexes)
-                )
+                ).at(indexes)
             for part in decoded.parts:
-                part = part if whole else replace(part, indexes=indexes[part.indexes])
                 if self._metadata is not None:
                     part = self._metadata.fill(part, filled, other_names)
                 parts.append(self._only_keys(part))
@@ -121,12 +120,11 @@ class Decoder:
             new_fields.update(decoded.new_fields)
             changed_ms = max(changed_ms, decoded.changed_ms)
             for kind, passed in decoded.passed_over.items():
-                is_row[indexes[passed]] = False
+                is_row[passed] = False
                 passed_over[kind] += len(passed)
-            without_row += indexes[decoded.deletes].tolist()
+            without_row += decoded.deletes.tolist()
             for one in decoded.refused:
-                index = int(indexes[one.place])
-                rejected[index] = self._refused(records, index, one)
+                rejected[one.place] = self._refused(records, one)
         deleted = self._deleted(keys, sorted(without_row), records, rejected)
         if deleted:
             parts.append(self._deletes(deleted))
@@ -178,9 +176,9 @@ class Decoder:
         places = _kafka_places(records, lies) if self._keys.needs_places else None
         return GivenKeys(records.keys, {name: headers.last(name) for name in self._keys.headers}, places)
 
-    def _refused(self, records: Records, index: int, refused: RefusedValue) -> Rejected:
-        offset, value = records.offsets[index], records.values[index] or b""
-        other = self._values.other_format(value, records.headers[index])
+    def _refused(self, records: Records, refused: RefusedValue) -> Rejected:
+        offset, value = records.offsets[refused.place], records.values[refused.place] or b""
+        other = self._values.other_format(value, records.headers[refused.place])
         if other is not None:
             return Rejected(offset, WRONG_FORMAT, other)
         return Rejected(offset, refused.kind, refused.message, refused.found)

@@ -24,6 +24,12 @@ class DecodedPart:
     present: pa.Array
     """Binary: for each patch the bitmap of the columns that it has; null for other operations."""
 
+    def where(self, kept: npt.NDArray[np.bool_]) -> DecodedPart:
+        """Return the rows for which ``kept`` is true."""
+        mask = pa.array(kept)
+        columns = [column.filter(mask) for column in self.columns]
+        return DecodedPart(self.indexes[kept], columns, self.ops.filter(mask), self.present.filter(mask))
+
 
 def present_bitmap(rows: RowSchema, names: Iterable[str]) -> bytes:
     """Return the bitmap of a patch that has the columns ``names`` (``_present``, see ``lancewal_core.rows.schema``)."""

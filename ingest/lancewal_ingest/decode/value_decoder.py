@@ -24,8 +24,9 @@ Guarantees of a ``ValueDecoder``; ``tests/conformance/test_value_decoder.py`` ho
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Protocol
 
@@ -97,6 +98,36 @@ class DecodedValues:
     changed_ms: int = 0
     """Time at which the source made the last change among the values, in milliseconds since 1970; 0 if none tells one.
     Rows that a snapshot has read are no changes."""
+
+    def at(self, indexes: Indexes) -> DecodedValues:
+        """Return the same result, in which the values lie at ``indexes`` among more values."""
+        return replace(
+            self,
+            parts=[replace(part, indexes=indexes[part.indexes]) for part in self.parts],
+            refused=[replace(one, place=int(indexes[one.place])) for one in self.refused],
+            passed_over={kind: indexes[places] for kind, places in self.passed_over.items()},
+            deletes=indexes[self.deletes],
+        )
+
+
+def joined(results: Sequence[DecodedValues]) -> DecodedValues:
+    """Return the results of some of the decoded values each as the result of all of them."""
+    other_names, new_fields = Counter[OtherName](), dict[str, pa.DataType]()
+    passed_over: dict[str, list[Indexes]] = {}
+    for one in results:
+        other_names.update(one.other_names)
+        new_fields.update(one.new_fields)
+        for kind, places in one.passed_over.items():
+            passed_over.setdefault(kind, []).append(places)
+    return DecodedValues(
+        [part for one in results for part in one.parts],
+        [refused for one in results for refused in one.refused],
+        other_names,
+        new_fields,
+        {kind: np.concatenate(places) for kind, places in passed_over.items()},
+        np.concatenate([one.deletes for one in results]),
+        max(one.changed_ms for one in results),
+    )
 
 
 class Growth(Protocol):

@@ -7,8 +7,8 @@ Guarantees
     it.  A logical type that is unknown, or that does not fit its type, is ignored, as the specification has it.  The name
     that a converter of Kafka Connect has given a type (``connect.name``) goes before its logical type.
  3. Defaults and aliases are checked for their form alone: they say nothing about how bytes were written.
- 4. All texts together have at most ``SCHEMA_BYTES_MAX`` bytes, and types nest at most ``NESTING_MAX`` deep.  A record may
-    contain itself by its name.
+ 4. All texts together are limited (``framed.payloads.check_writer``), and types nest at most ``NESTING_MAX`` deep.  A record
+    may contain itself by its name.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from typing import Any, Literal, NamedTuple
 
 import orjson
 
-from lancewal_core.wal.writer_schemas import SCHEMA_BYTES_MAX, WriterSchema
-from lancewal_ingest.decode.framed.payloads import SchemaUnusable
+from lancewal_core.wal.writer_schemas import WriterSchema
+from lancewal_ingest.decode.framed.payloads import SchemaUnusable, check_writer
 
 Primitive = Literal["null", "boolean", "int8", "int16", "int", "long", "float", "double", "bytes", "string", "other"]
 """``int8``, ``int16``: integers of schemas that are no Avro.  ``other``: a type of theirs that no column can hold."""
@@ -140,14 +140,7 @@ CONNECT_PRECISION = "connect.decimal.precision"
 
 def parse_schema(schema: WriterSchema) -> AvroType:
     """Return the type that a writer schema says."""
-    if schema.kind != "avro":
-        raise SchemaUnusable(f"expected a schema of Avro; its kind is {schema.kind}")
-    try:
-        nbytes = schema.nbytes
-    except UnicodeEncodeError:
-        raise SchemaUnusable("the schema is not JSON: it has a lone surrogate") from None
-    if nbytes > SCHEMA_BYTES_MAX:
-        raise SchemaUnusable(f"the schema and those that it refers to have more than {SCHEMA_BYTES_MAX} bytes")
+    check_writer(schema, "avro")
     parser = _Parser()
     for name, known in schema.references:
         parser.schema(known, f"reference {name[:_SHOWN]!a}")

@@ -11,7 +11,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
@@ -33,9 +32,8 @@ from lancewal_ingest.decode.json.defaults import Defaults
 from lancewal_ingest.decode.json.foreign import framed_format
 from lancewal_ingest.decode.json.growth import JsonGrowth
 from lancewal_ingest.decode.json.strict import BLANKS, check_value
-from lancewal_ingest.decode.naming import PLAIN, Naming, OtherName
+from lancewal_ingest.decode.naming import PLAIN, Naming
 from lancewal_ingest.decode.outcomes import Refusal
-from lancewal_ingest.decode.part import DecodedPart
 from lancewal_ingest.decode.value_decoder import (
     NO_HEADERS,
     DecodedValues,
@@ -45,6 +43,7 @@ from lancewal_ingest.decode.value_decoder import (
     Places,
     RefusedValue,
     Weights,
+    joined,
 )
 from lancewal_ingest.decode.weight import lengths
 from lancewal_kafka.headers import HeaderList
@@ -114,40 +113,22 @@ class ConnectDecoder(NamesNoSchema):
         self, values: Sequence[bytes], ops: Ops, headers: HeaderValues = NO_HEADERS, places: Places | None = None
     ) -> DecodedValues:
         groups, refused = self._by_schema(values)
-        parts: list[DecodedPart] = []
-        passed_over: dict[str, list[int]] = {}
-        deletes: list[int] = []
-        changed_ms = 0
-        other_names, new_fields = Counter[OtherName](), dict[str, pa.DataType]()
+        results: list[DecodedValues] = []
         for text, group in groups.items():
-            known = self._decoder_of(text)
+            known, indexes = self._decoder_of(text), group.indexes
             if isinstance(known, SchemaUnusable) and known.kind == OTHER_RECORD:
-                others = _others(values, group, refused)
-                if others and self._naming.passes_others:
-                    passed_over.setdefault(OTHER_RECORD, []).extend(others)
-                else:
-                    refused += [RefusedValue(index, known.kind, str(known)) for index in others]
+                indexes = _others(values, group, refused)
+            else:
+                refused += [_no_payload(index) for index in group.nulls]
+            if not indexes:
                 continue
-            refused += [_no_payload(index) for index in group.nulls]
+            at = np.array(indexes, np.int64)
             if isinstance(known, SchemaUnusable):
-                refused += [RefusedValue(index, known.kind, str(known)) for index in group.indexes]
+                results.append(known.result(at, self._naming))
                 continue
-            if not group.indexes:
-                continue
-            indexes = np.array(group.indexes, np.int64)
-            found = known.decode(group.payloads, ops if len(indexes) == len(values) else ops[indexes])
-            parts += [replace(part, indexes=indexes[part.indexes]) for part in found.parts]
-            for one in found.refused:
-                place = group.indexes[one.place]
-                refused.append(_why(values[place], replace(one, place=place)))
-            for kind, passed in found.passed_over.items():
-                passed_over.setdefault(kind, []).extend(indexes[passed].tolist())
-            deletes += indexes[found.deletes].tolist()
-            other_names.update(found.other_names)
-            new_fields.update(found.new_fields)
-            changed_ms = max(changed_ms, found.changed_ms)
-        by_kind = {kind: np.array(of_kind, np.int64) for kind, of_kind in passed_over.items()}
-        return DecodedValues(parts, refused, other_names, new_fields, by_kind, np.array(deletes, np.int64), changed_ms)
+            found = known.decode(group.payloads, ops if len(at) == len(values) else ops[at]).at(at)
+            results.append(replace(found, refused=[_why(values[one.place], one) for one in found.refused]))
+        return joined([DecodedValues([], refused), *results])
 
     def schema_texts(self, values: Sequence[bytes]) -> Iterator[tuple[bytes, npt.NDArray[np.int64]]]:
         """Yield the text of each schema, with the indexes of the values that have it.

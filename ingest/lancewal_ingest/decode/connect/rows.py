@@ -66,19 +66,18 @@ class ConnectRows:
             else pa.nulls(len(part.indexes), type_)
             for place, type_ in enumerate(self._types)
         ]
+        part = replace(part, columns=columns)
         if faults:
             good = np.ones(len(part.indexes), np.bool_)
             for fault in faults:
                 kind, message = fault.why.kind, str(fault.why)
                 refused += [RefusedValue(n, kind, message) for n in part.indexes[fault.rows & good].tolist()]
                 good &= ~fault.rows
-            kept = pa.array(np.flatnonzero(good))
-            part = DecodedPart(part.indexes[good], part.columns, part.ops.take(kept), part.present.take(kept))
-            columns = [column.take(kept) for column in columns]
+            part = part.where(good)
         if self._defaults.cells:
             values = [payloads[place] for place in part.indexes.tolist()]
-            columns = list(self._defaults.fill(columns, part.ops.to_numpy(), values))
-        return replace(part, columns=columns)
+            part = replace(part, columns=self._defaults.fill(part.columns, part.ops.to_numpy(), values))
+        return part
 
 
 def _disagrees(refused: RefusedValue) -> RefusedValue:

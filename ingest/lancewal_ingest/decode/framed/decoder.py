@@ -12,7 +12,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from threading import Lock
@@ -25,7 +24,6 @@ import pyarrow.compute as pc
 
 from lancewal_core.names.ids import SchemaKey
 from lancewal_core.rows.schema import Op, RowSchema
-from lancewal_core.table.contract import OTHER_RECORD
 from lancewal_core.wal.writer_schemas import WriterSchema
 from lancewal_ingest.decode.framed.frames import (
     APICURIO_ADVICE,
@@ -38,7 +36,7 @@ from lancewal_ingest.decode.framed.frames import (
 )
 from lancewal_ingest.decode.framed.kept import KeptByText
 from lancewal_ingest.decode.framed.payloads import PayloadDecoder, SchemaUnusable
-from lancewal_ingest.decode.naming import Naming, OtherName
+from lancewal_ingest.decode.naming import Naming
 from lancewal_ingest.decode.operations import FIELDS_HEADER
 from lancewal_ingest.decode.outcomes import Refusal
 from lancewal_ingest.decode.part import DecodedPart, present_bitmap
@@ -46,7 +44,6 @@ from lancewal_ingest.decode.value_decoder import (
     NO_HEADERS,
     DecodedValues,
     HeaderValues,
-    Indexes,
     NamedBy,
     NamedMessage,
     Ops,
@@ -54,6 +51,7 @@ from lancewal_ingest.decode.value_decoder import (
     RefusedValue,
     Schemas,
     Weights,
+    joined,
 )
 from lancewal_ingest.decode.weight import lengths
 from lancewal_kafka.headers import HeaderList
@@ -121,32 +119,17 @@ class FramedDecoder:
         self, values: Sequence[bytes], ops: Ops, headers: HeaderValues = NO_HEADERS, places: Places | None = None
     ) -> DecodedValues:
         groups, refused = self._frames.read(values, self._in_headers(headers))
-        parts: list[DecodedPart] = []
-        other_names, new_fields = Counter[OtherName](), dict[str, pa.DataType]()
-        passed_over: dict[str, list[Indexes]] = {}
-        deletes: list[Indexes] = [np.zeros(0, np.int64)]
-        changed_ms = 0
+        results: list[DecodedValues] = []
         for version, group in self._by_version(groups, places):
             decoder = self._decoder(group.key, version, group.path)
             if isinstance(decoder, SchemaUnusable):
-                if decoder.kind == OTHER_RECORD and self._naming.passes_others:
-                    passed_over.setdefault(OTHER_RECORD, []).append(group.indexes)
-                    continue
-                refused += [RefusedValue(index, decoder.kind, str(decoder)) for index in group.indexes.tolist()]
+                results.append(decoder.result(group.indexes, self._naming))
                 continue
-            found = decoder.decode(group.payloads, ops[group.indexes])
-            refused += [replace(one, place=int(group.indexes[one.place])) for one in found.refused]
-            for part in found.parts:
-                part = replace(part, indexes=group.indexes[part.indexes])
-                parts.append(self._patches(part, decoder, headers.get(FIELDS_HEADER), refused))
-            for kind, passed in found.passed_over.items():
-                passed_over.setdefault(kind, []).append(group.indexes[passed])
-            deletes.append(group.indexes[found.deletes])
-            other_names.update(found.other_names)
-            new_fields.update(found.new_fields)
-            changed_ms = max(changed_ms, found.changed_ms)
-        joined = {kind: np.concatenate(indexes) for kind, indexes in passed_over.items()}
-        return DecodedValues(parts, refused, other_names, new_fields, joined, np.concatenate(deletes), changed_ms)
+            found = decoder.decode(group.payloads, ops[group.indexes]).at(group.indexes)
+            fields = headers.get(FIELDS_HEADER)
+            parts = [self._patches(part, decoder, fields, refused) for part in found.parts]
+            results.append(replace(found, parts=parts))
+        return joined([DecodedValues([], refused), *results])
 
     @property
     def tells_operations(self) -> bool:
@@ -271,20 +254,12 @@ class FramedDecoder:
                 has[:, place] = [name in columns for name in self._rows.columns.names]
                 present[place] = present_bitmap(self._rows, columns)
         places = np.arange(len(patches))
-        columns_of = [
+        named_alone = [
             array if own.all() else array.take(pa.array(places, mask=~own))
             for array, own in zip(part.columns, has, strict=True)
         ]
-        whole = DecodedPart(part.indexes, columns_of, part.ops, pa.array(present, pa.binary()))
-        if kept.all():
-            return whole
-        at = pa.array(kept)
-        return DecodedPart(
-            part.indexes[kept],
-            [array.filter(at) for array in columns_of],
-            part.ops.filter(at),
-            whole.present.filter(at),
-        )
+        whole = replace(part, columns=named_alone, present=pa.array(present, pa.binary()))
+        return whole if kept.all() else whole.where(kept)
 
     def _named(self, text: bytes | None, decoder: PayloadDecoder) -> frozenset[str] | Refusal:
         """Return the columns, by the table's names, that a patch has; the primary key is always among them."""

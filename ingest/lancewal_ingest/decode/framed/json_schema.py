@@ -10,7 +10,7 @@ from collections.abc import Collection, Sequence
 
 from lancewal_core.rows.schema import RowSchema
 from lancewal_core.wal.writer_schemas import WriterSchema
-from lancewal_ingest.decode.framed.payloads import PayloadDecoder, Payloads, SchemaUnusable
+from lancewal_ingest.decode.framed.payloads import PayloadDecoder, Payloads, check_writer
 from lancewal_ingest.decode.json.decoder import JsonDecoder
 from lancewal_ingest.decode.naming import Naming
 from lancewal_ingest.decode.value_decoder import DecodedValues, Ops
@@ -46,6 +46,5 @@ class JsonSchemaFormat:
         self.columns: Sequence[str] = list(self._payloads.fills)
 
     def decoder(self, schema: WriterSchema, path: tuple[int, ...]) -> PayloadDecoder:
-        if schema.kind != "json-schema":
-            raise SchemaUnusable(f"expected a schema of kind json-schema; it is of kind {schema.kind}")
+        check_writer(schema, "json-schema")
         return self._payloads

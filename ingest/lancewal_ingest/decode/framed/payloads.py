@@ -24,8 +24,9 @@ import numpy as np
 import numpy.typing as npt
 
 from lancewal_core.table.contract import OTHER_RECORD
+from lancewal_core.wal.writer_schemas import SCHEMA_BYTES_MAX, SchemaKind, WriterSchema
 from lancewal_ingest.decode.naming import Naming
-from lancewal_ingest.decode.value_decoder import DecodedValues, Ops
+from lancewal_ingest.decode.value_decoder import DecodedValues, Indexes, Ops, RefusedValue
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +56,25 @@ class SchemaUnusable(Exception):
     def __init__(self, message: str, kind: str = "unusable_schema") -> None:
         super().__init__(message)
         self.kind = kind
+
+    def result(self, indexes: Indexes, naming: Naming) -> DecodedValues:
+        """Return the result for the values at ``indexes``, which have this schema.  Records of another name may be passed
+        over."""
+        if self.kind == OTHER_RECORD and naming.passes_others:
+            return DecodedValues([], [], passed_over={OTHER_RECORD: indexes})
+        return DecodedValues([], [RefusedValue(index, self.kind, str(self)) for index in indexes.tolist()])
+
+
+def check_writer(schema: WriterSchema, kind: SchemaKind) -> None:
+    """Raise ``SchemaUnusable`` if a writer schema is of another kind, larger than any stored one, or no Unicode."""
+    if schema.kind != kind:
+        raise SchemaUnusable(f"expected a schema of kind {kind}; it is of kind {schema.kind}")
+    try:
+        nbytes = schema.nbytes
+    except UnicodeEncodeError:
+        raise SchemaUnusable("the schema has a lone surrogate, which is no Unicode") from None
+    if nbytes > SCHEMA_BYTES_MAX:
+        raise SchemaUnusable(f"the schema and those that it refers to have more than {SCHEMA_BYTES_MAX} bytes")
 
 
 def check_record(name: str, naming: Naming) -> None:

@@ -37,8 +37,8 @@ from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import DecodeError, EncodeError
 
 from lancewal_core.process.library_errors import first_line
-from lancewal_core.wal.writer_schemas import SCHEMA_BYTES_MAX, WriterSchema
-from lancewal_ingest.decode.framed.payloads import SchemaUnusable
+from lancewal_core.wal.writer_schemas import WriterSchema
+from lancewal_ingest.decode.framed.payloads import SchemaUnusable, check_writer
 from lancewal_ingest.decode.framed.protobuf.proto_text import NESTING_MAX, ProtoSyntaxError, parse_proto
 
 _SHOWN = 100
@@ -110,14 +110,7 @@ def _messages(schema: WriterSchema) -> Sequence[Descriptor] | str:
 
 
 def _linked(schema: WriterSchema) -> FileDescriptor:
-    if schema.kind != "protobuf":
-        raise SchemaUnusable(f"expected a schema of Protobuf; its kind is {schema.kind}")
-    try:
-        nbytes = schema.nbytes
-    except UnicodeEncodeError:
-        raise SchemaUnusable("the schema has a lone surrogate") from None
-    if nbytes > SCHEMA_BYTES_MAX:
-        raise SchemaUnusable(f"the schema and those that it refers to have more than {SCHEMA_BYTES_MAX} bytes")
+    check_writer(schema, "protobuf")
     linker = _Linker(dict(schema.references))
     linker.add(_parsed(schema.text, _MAIN, "schema"), 0)
     return linker.pool.FindFileByName(_MAIN)

@@ -313,7 +313,7 @@ def test_imports_are_linked_once_and_in_any_order() -> None:
 
 
 def test_another_kind_of_schema_is_unusable() -> None:
-    with pytest.raises(SchemaUnusable, match="its kind is avro"):
+    with pytest.raises(SchemaUnusable, match="it is of kind avro"):
         message_of(WriterSchema("avro", '"long"'), (0,))
 
 
