@@ -33,6 +33,7 @@ from lancewal_ingest.commands.topic_sample import newest_records
 from lancewal_ingest.decode.framed.protobuf.proto_text import parse_proto
 from lancewal_reader.table import open_table
 from lancewal_tables.define.create import create_table
+from tests.support.connectors import AS_CONFLUENT
 from tests.support.java import java
 from tests.support.topics import make_topics
 from tests.support.whole_path import Lancewal, Service, until
@@ -278,11 +279,11 @@ def partition_of(key: str) -> int:
     return zlib.crc32(key.encode()) % PARTITIONS
 
 
-CONTENT_IDS = {"apicurio.registry.headers.enabled": "false", "apicurio.registry.use-id": "contentId"}
 FRAMES: dict[str, dict[str, str]] = {
-    "as-confluent": {**CONTENT_IDS, "apicurio.registry.as-confluent": "true"},
+    "as-confluent": AS_CONFLUENT,
     "id-handler": {
-        **CONTENT_IDS,
+        "apicurio.registry.headers.enabled": "false",
+        "apicurio.registry.use-id": "contentId",
         "apicurio.registry.id-handler": "io.apicurio.registry.serde.Legacy4ByteIdHandler",
     },
 }

@@ -1,0 +1,123 @@
+"""Settings of Debezium's connector for PostgreSQL in Kafka Connect, and what a table needs to read its events."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.schema_registry import SchemaRegistryClient
+from confluent_kafka.schema_registry.avro import AvroDeserializer
+from confluent_kafka.serialization import MessageField, SerializationContext
+
+from lancewal_demo.stack import KafkaBroker
+from lancewal_demo.stack.registry import RegistryServer
+from tests.support.postgres import PASSWORD, PostgresServer
+
+FORMATS: dict[str, dict[str, str]] = {
+    "json": {"value": "json", "key": "json-compact", "envelope": "debezium"},
+    "connect-json": {"value": "connect-json", "key": "connect-json", "envelope": "debezium"},
+    "avro": {"value": "avro", "key": "avro", "envelope": "debezium"},
+}
+"""By form of records, ``table.format``."""
+AS_CONFLUENT = {
+    "apicurio.registry.headers.enabled": "false",
+    "apicurio.registry.use-id": "contentId",
+    "apicurio.registry.as-confluent": "true",
+}
+"""Settings of Apicurio's converter and serializer, release 2, by which they write Confluent's frame."""
+
+
+def creating(partitions: int) -> dict[str, str]:
+    """Settings by which Connect makes topics."""
+    return {
+        "topic.creation.default.partitions": str(partitions),
+        "topic.creation.default.replication.factor": "1",
+    }
+
+
+def converters(form: str, registry: RegistryServer) -> dict[str, str]:
+    """Settings of the converters of keys and values.  A NULL is written as NULL, and not as the column's DEFAULT."""
+    if form == "avro":
+        own = {"": "io.apicurio.registry.utils.converter.AvroConverter"}
+        own |= {f".{name}": value for name, value in AS_CONFLUENT.items()}
+        own |= {".apicurio.registry.auto-register": "true"}
+        own |= {".apicurio.registry.url": f"{registry.root}/apis/registry/v2"}
+    else:
+        own = {"": "org.apache.kafka.connect.json.JsonConverter", ".replace.null.with.default": "false"}
+        own |= {".schemas.enable": "true" if form == "connect-json" else "false"}
+    return {f"{side}.converter{name}": value for side in ("key", "value") for name, value in own.items()}
+
+
+def from_postgres(
+    server: PostgresServer, database: str, prefix: str, form: str, registry: RegistryServer
+) -> dict[str, str]:
+    """Settings of a connector.  Its topics are ``PREFIX.SCHEMA.TABLE``, and ``prefix`` also names its slot.
+
+    Numbers are texts in JSON without schemas, which says no scale.  Converters for Avro write DEFAULT for NULL.
+    """
+    return {
+        "connector.class": "io.debezium.connector.postgresql.PostgresConnector",
+        "database.hostname": "127.0.0.1",
+        "database.port": str(server.port),
+        "database.user": "postgres",
+        "database.password": PASSWORD,
+        "database.dbname": database,
+        "topic.prefix": prefix,
+        "slot.name": prefix.replace("-", "_"),
+        "plugin.name": "pgoutput",
+        "publication.name": prefix.replace("-", "_"),
+        "publication.autocreate.mode": "filtered",
+        "poll.interval.ms": "100",
+        "decimal.handling.mode": "string" if form == "json" else "precise",
+        "schema.name.adjustment.mode": "avro" if form == "avro" else "none",
+        **converters(form, registry),
+    }
+
+
+def reading(form: str, registry: RegistryServer) -> Callable[[str, bytes | None], Any]:
+    """Return a function from a topic and a value to the event, by no decoder of the product; None without a value."""
+    if form == "avro":
+        decode = AvroDeserializer(SchemaRegistryClient({"url": registry.url}))
+        return lambda topic, value: decode(value, SerializationContext(topic, MessageField.VALUE))
+
+    def read(_topic: str, value: bytes | None) -> Any:
+        event = json.loads(value or b"null")
+        return event["payload"] if event is not None and form == "connect-json" else event
+
+    return read
+
+
+class Topic:
+    """What a topic has, read on and on.
+
+    ``take`` is called with each record."""
+
+    def __init__(self, kafka: KafkaBroker, topic: str, take: Callable[[Any], None]) -> None:
+        self.name = topic
+        self._take = take
+        self._consumer = Consumer({"bootstrap.servers": kafka.bootstrap_servers, "group.id": "reads-all"})
+        self._next: dict[int, int] = {}
+
+    def partitions(self) -> Mapping[int, Any]:
+        """The partitions; none while the topic is not there."""
+        found = self._consumer.list_topics(timeout=30).topics.get(self.name)
+        return {} if found is None else found.partitions
+
+    def read_on(self) -> None:
+        """Take all records up to the present ends."""
+        for partition in self.partitions():
+            low, high = self._consumer.get_watermark_offsets(TopicPartition(self.name, partition), timeout=30)
+            at = max(low, self._next.get(partition, 0))
+            self._consumer.assign([TopicPartition(self.name, partition, at)])
+            while at < high:
+                message = self._consumer.poll(30)
+                assert message is not None, f"{self.name}-{partition} gives nothing at {at} of {high}"
+                assert message.error() is None, message.error()
+                self._take(message)
+                at = (message.offset() or 0) + 1
+            self._next[partition] = at
+
+    def close(self) -> None:
+        self._consumer.close()
