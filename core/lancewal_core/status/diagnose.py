@@ -259,10 +259,17 @@ def _rejected(table: TableFacts, it: PartitionFacts) -> Diagnosis | None:
     else:
         reason = f"the most frequent reason is {found.kind}, as at {example}"
         seen = f"none of the newest {found.records} records became a row; {reason}"
+    later = ""
+    if it.kafka is not None and it.consumed is None and _waits_in_kafka(it):
+        # Only its owner knows before STANDS_S whether it has stopped.
+        later = (
+            f". Records up to position {it.kafka.high} wait. If they stay, the partition has stopped for another reason, "
+            "which ingest's /status names"
+        )
     return _found(
         Cause.ALL_REJECTED,
         Urgency.PROBLEM,
-        f"{seen}. Earlier records may have become rows",
+        f"{seen}. Earlier records may have become rows{later}",
         "`lancewal dead-letter list` counts them by reason and column. Correct the producer, or the table's columns and "
         "format, and send them again. The problem is over once a newer record becomes a row",
     )

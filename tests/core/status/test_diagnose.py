@@ -178,6 +178,13 @@ CASES: dict[str, Case] = {
         replace(DONE, rejections=Rejections(1, 0, "not_json", 77)),
         "the newest record did not become a row, for the reason not_json: orders-3-77. Earlier records may have become rows",
     ),
+    "all records are rejected, and later ones wait since shortly": Case(
+        Cause.ALL_REJECTED,
+        Urgency.PROBLEM,
+        TABLE,
+        replace(BEHIND, kafka=FRESH, changed_ms=YOUNG, rejections=Rejections(1, 0, "key_form", 39)),
+        "Records up to position 100 wait. If they stay, the partition has stopped for another reason, which ingest's /status",
+    ),
     "the store takes nothing": Case(
         Cause.NOT_STORED,
         Urgency.PROBLEM,
@@ -282,6 +289,15 @@ def test_a_cause_is_named(name: str) -> None:
     found = diagnose(case.table, case.partition)
     assert (found.step, found.kind, found.state) == (case.cause.step, case.kind or case.cause.kind, case.state)
     assert case.words in found.text
+
+
+def test_a_stop_comes_before_rejected_records_for_its_owner_at_once_and_for_others_after_a_while() -> None:
+    """The records before the one that has stopped the partition were all rejected."""
+    seen = replace(BEHIND, rejections=Rejections(1, 0, "key_form", 39))
+    assert diagnose(TABLE, replace(seen, kafka=FRESH, changed_ms=YOUNG, consumed=60, stopped=FAILED)).kind == FAILED.kind
+    assert diagnose(TABLE, seen).kind == "stands"
+    owner = diagnose(TABLE, replace(seen, kafka=FRESH, changed_ms=YOUNG, consumed=60))
+    assert (owner.kind, "wait" in owner.message) == ("all_rejected", False)
 
 
 def test_the_topic_s_causes_are_those_of_the_whole_table() -> None:
