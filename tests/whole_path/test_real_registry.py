@@ -26,11 +26,15 @@ from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message_factory import GetMessageClass
 
 from lancewal_core.cli.options import read_settings
+from lancewal_core.errors import RegistryUnavailable
+from lancewal_core.names.ids import SchemaKey
+from lancewal_core.settings.sections import RegistrySettings
 from lancewal_demo.stack import KafkaBroker
 from lancewal_demo.stack.connect.connect_jars import connect_jars
 from lancewal_demo.stack.registry import RegistryServer
 from lancewal_ingest.commands.topic_sample import newest_records
 from lancewal_ingest.decode.framed.protobuf.proto_text import parse_proto
+from lancewal_ingest.registry.confluent import ConfluentRegistry
 from lancewal_reader.table import open_table
 from lancewal_tables.define.create import create_table
 from tests.support.connectors import AS_CONFLUENT
@@ -317,6 +321,13 @@ class JavaSerializer:
         return value, [(one.key(), bytes(one.value())) for one in headers.toArray()]
 
 
+def test_a_registry_without_guids_is_asked_again(registry: RegistryServer) -> None:
+    """Apicurio has no page for GUIDs.  Its answer is none of a registry, so no record becomes bad by it."""
+    guid = SchemaKey("guid-8d3c3b4e-0f5a-4c0e-9d0b-6f1e2a3b4c5d")
+    with pytest.raises(RegistryUnavailable, match=r"HTTP status 404: an answer that is not a registry's"):
+        ConfluentRegistry(RegistrySettings(url=registry.url)).schema(guid)
+
+
 def test_avro_of_java(kafka: KafkaBroker, registry: RegistryServer, topic_name: str, tmp_path: Path) -> None:
     columns = {"id": "string", "n": "int64"}
     lancewal = table(tmp_path, kafka, topic_name, registry, columns=columns, format={"value": "avro"})
@@ -465,6 +476,15 @@ def test_faults_of_a_registry(kafka: KafkaBroker, registry: RegistryServer, topi
     assert seen(lancewal) == schemas.rows
 
     # The new number stays: later records are rows by it.
+    look = "schema", "accept", str(second), "--from", f"{topic_name}-2-5"
+    would = json.loads(lancewal.succeed(*look, "--dry-run", "-o", "json"))
+    texts = {name: [one["name"] for one in json.loads(would[name])["fields"]] for name in ("before", "after")}
+    assert texts == {"before": ["id", "n"], "after": ["id", "n", "more"]}
+    assert (would["version"], would["since"], would["dry_run"]) == (2, {"2": 5}, True)
+    text = lancewal.succeed(*look, "--dry-run")
+    assert f"id-{second}: version 2 of the stored schema would count from {topic_name}-2-5 on, and in other" in text
+    assert text.endswith("nothing was changed (--dry-run)\n")
+    assert stopped(ingest) == {2: "schema_id_reused"}
     lancewal.succeed("schema", "accept", str(second))
     feed.put(2, key, before + avro_long(6) + avro_string("more"))
     shows(lancewal, {**schemas.rows, key: {"id": key, "n": 6}}, ingest)

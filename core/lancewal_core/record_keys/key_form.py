@@ -66,6 +66,12 @@ def is_key_form(text: str) -> bool:
     return named or _WRITTEN_OUT.fullmatch(text) is not None
 
 
+def schema_of_form(form: KeyForm) -> SchemaKey | None:
+    """Return the schema of a registry that keys of this form name; None if they hold the schema themselves."""
+    schema = form.removeprefix(_IN_HEADER).partition(".")[0]
+    return SchemaKey(schema) if is_schema_key(schema) else None
+
+
 def key_form_of(text: str) -> KeyForm | None:
     """Return the form that a person calls so: a number or a GUID may stand for the schema.  None if there is none."""
     if is_key_form(text):

@@ -249,7 +249,7 @@ def check_same(key: SchemaKey, schema: WriterSchema | None, versions: tuple[Stor
     raise SchemaIdReused(
         f"the registry has {'no schema' if schema is None else 'another schema'} for {key} than the table has stored (version "
         f"{counts}). Was the registry rebuilt, or do several registries write to this topic? If the new one counts "
-        f"from now on: `lancewal schema accept {key}`",
+        f"from now on: `lancewal schema accept {key}`, with --dry-run to see both",
         schema=key,
     )
 

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import closing
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from lancewal_core.cli.groups import CommandApp
 from lancewal_core.cli.named import record_named
-from lancewal_core.cli.options import Asked
+from lancewal_core.cli.options import Asked, DryRunOption
+from lancewal_core.cli.output import aligned, one_line
 from lancewal_core.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from lancewal_core.names.ids import Position, Region
+    from lancewal_ingest.operator.accept_schema import AcceptedSchema
 
 app = CommandApp(help="Decide about schemas of a registry that the table has stored.")
 
@@ -30,13 +36,15 @@ def accept(
             metavar="RECORD",
         ),
     ] = None,
+    dry_run: DryRunOption = False,
 ) -> None:
     """Read records by the schema that the registry has now, although the table has stored another one for that number, or
     that it is unknown.
 
     Rows that are durable stay as they are. Running ingest takes this up within seconds, and partitions that had stopped for
-    the schema go on. If record keys name the schema, you say so that keys keep their partitions. JSON has `schema`,
-    `version` (of the stored schema), `contract_version` and `since` (by partition).
+    the schema go on. If record keys name the schema, you say so that keys keep their partitions. --dry-run makes the same
+    checks, and shows both schemas. JSON has `schema`, `version` (of the stored schema), `contract_version`, `since` (by
+    partition), `before` and `after` (texts of the schemas; `before` is null if it was unknown), and `dry_run`.
 
     Example: lancewal schema accept 7 --from orders-3-1841
     """
@@ -62,11 +70,29 @@ def accept(
         since = {regions[partition]: Position(offset) for partition, offset in found}
         if len(since) < len(from_ or ()):
             raise InvalidInput("--from names two records of one partition")
-        contract, version = accept_schema(context, ConfluentRegistry(settings.registry), SchemaKey(named), since)
+        registry = ConfluentRegistry(settings.registry)
+        accepted = accept_schema(context, registry, SchemaKey(named), since, look_only=dry_run)
     content = {
         "schema": named,
-        "version": version,
-        "contract_version": contract.version,
+        "version": accepted.version,
+        "contract_version": accepted.contract.version,
         "since": {str(region.partition): int(at) for region, at in since.items()},
+        "before": None if accepted.before is None else accepted.before.text,
+        "after": accepted.after.text,
+        "dry_run": dry_run,
     }
-    asked.report(content, f"{named}: version {version} of the stored schema counts from now on")
+    asked.report(content, accepted_text(named, accepted, since, dry_run=dry_run), dry_run=dry_run)
+
+
+def accepted_text(named: str, accepted: AcceptedSchema, since: Mapping[Region, Position], *, dry_run: bool) -> str:
+    """Return what is told of an accepted schema: from which records on it counts, and both texts."""
+    counts = "would count" if dry_run else "counts"
+    before = "unknown" if accepted.before is None else one_line(accepted.before.text)
+    first = [f"{region.topic}-{region.partition}-{at}" for region, at in since.items()]
+    others = f"from {', '.join(first)} on, and in other partitions for" if first else "for"
+    return "\n".join(
+        [
+            f"{named}: version {accepted.version} of the stored schema {counts} {others} all records that are not durable yet",
+            *aligned([("stored", before), ("registry", one_line(accepted.after.text))]),
+        ]
+    )

@@ -5,6 +5,7 @@ Guarantees
     new version of the contract names the new version of the schema.
  2. Records before the positions are decoded as before, in every process.
  3. A command that dies between its steps has changed nothing that counts.  It is run again.
+ 4. ``look_only`` makes the same checks and stores nothing.  It returns what the same command would store.
 
 Steps
  1. Ask the registry for its schema, and compare it with the newest stored version.
@@ -16,6 +17,7 @@ Steps
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from lancewal_core.errors import InvalidInput
 from lancewal_core.names.ids import Position, Region, SchemaKey
@@ -23,6 +25,7 @@ from lancewal_core.store.versioned import Version, swap
 from lancewal_core.table.contract import SCHEMA_VERSIONS_MAX, SCHEMAS_ACCEPTED_MAX, Contract, put_next
 from lancewal_core.wal.writer_schemas import (
     StoredSchema,
+    WriterSchema,
     WriterSchemas,
     check_size,
     encode_schema,
@@ -33,10 +36,25 @@ from lancewal_ingest.context import IngestContext
 from lancewal_ingest.registry.registry import Registry
 
 
+class AcceptedSchema(NamedTuple):
+    """The new contract, and the version of the schema that counts by it."""
+
+    contract: Contract
+    version: int
+    before: WriterSchema | None
+    """The schema by which records were decoded; None: it was unknown."""
+    after: WriterSchema
+
+
 def accept_schema(
-    context: IngestContext, registry: Registry, key: SchemaKey, since: Mapping[Region, Position]
-) -> tuple[Contract, int]:
-    """Do the steps, and return the new contract and the version of the schema that counts now.
+    context: IngestContext,
+    registry: Registry,
+    key: SchemaKey,
+    since: Mapping[Region, Position],
+    *,
+    look_only: bool = False,
+) -> AcceptedSchema:
+    """Do the steps, and return what counts now.
 
     ``InvalidInput``: the table has not stored the schema, the registry does not know it, or has the stored one."""
     contract = context.contract
@@ -68,7 +86,8 @@ def accept_schema(
             )
         for following in [*again, wanted]:
             version += 1
-            _put(context, key, version, following)
+            if not look_only:
+                _put(context, key, version, following)
     # Step 3
     new = contract.model_copy(
         update={
@@ -77,7 +96,8 @@ def accept_schema(
             "schema_versions": {**contract.schema_versions, key: version},
         }
     )
-    return put_next(context.store, context.clock, contract, new), version
+    new = new if look_only else put_next(context.store, context.clock, contract, new)
+    return AcceptedSchema(new, version, ours, theirs)
 
 
 def _put(context: IngestContext, key: SchemaKey, version: int, schema: StoredSchema) -> None:

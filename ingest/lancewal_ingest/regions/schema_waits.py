@@ -175,7 +175,7 @@ class SchemaWaits:
             for region, (first, last) in self._used.pop(key).items():
                 stopped = self._partitions.stopped.get(region)
                 if region in self._partitions.open and (stopped is None or isinstance(stopped, _OF_A_RECORD)):
-                    self._doubt(region, key, error, f"offsets {first} to {last}")
+                    self._doubt(region, key, error, (first, last))
         used = [key for key in self._used if self._lookups.known(key)]
         if self._comparison.begin_if_due(used, self._lookups.counts):
             self._compared = {key: {region: last for region, (_, last) in self._used[key].items()} for key in used}
@@ -202,12 +202,18 @@ class SchemaWaits:
             if span is not None and span[0] <= last and first <= span[1]:
                 self._comparison.hasten(key)
 
-    def _doubt(self, region: Region, key: SchemaKey, error: SchemaIdReused, offsets: str) -> None:
-        """Stop a partition whose records may have become wrong rows.  No more of its records are decoded."""
+    def _doubt(self, region: Region, key: SchemaKey, error: SchemaIdReused, span: tuple[int, int]) -> None:
+        """Stop a partition whose records may have become wrong rows.  No more of its records are decoded.
+
+        ``span``: the first and the last of these records."""
         self._partitions.open[region].drop_pending()
         place = f"topic {region.topic} partition {region.partition}"
-        wrong = f"Rows of {offsets}, which name that schema, may be wrong: they came since both were last found alike"
-        shown = SchemaIdReused(f"{place}: {error} {wrong}", **{**error.where, **region.place})
+        since = f"{region.topic}-{region.partition}-{span[0]}"
+        wrong = (
+            f"With `--from {since}` records before that one are read by the stored schema. Rows of offsets {span[0]} to "
+            f"{span[1]}, which name that schema, may be wrong: they came since both were last found alike"
+        )
+        shown = SchemaIdReused(f"{place}: {error}. {wrong}", **{**error.where, **region.place})
         self._stopped[region] = key, shown
         self._partitions.stopped.pop(region, None)  # by a bad record: this is why
         self._partitions.stop(region, shown)

@@ -38,6 +38,7 @@ from lancewal_core.names.ids import OwnerId, Position, Region
 from lancewal_core.open import Address, open_by
 from lancewal_core.process.clock import SystemClock
 from lancewal_core.process.tasks import ThreadTasks
+from lancewal_core.record_keys.key_form import schema_of_form
 from lancewal_core.record_keys.key_format import has_key_forms
 from lancewal_core.region.durable_position import durable_positions
 from lancewal_core.region.end_region import end_region
@@ -58,6 +59,7 @@ from lancewal_core.table.contract import (
     read_contract,
 )
 from lancewal_core.table.drain import Drain, close, drained_since, read_drain, takes_no_more
+from lancewal_core.wal.writer_schemas import WriterSchemas
 from lancewal_tables.define.topic import brokers_of, no_dead_letter_topic, no_warning
 
 if TYPE_CHECKING:
@@ -307,7 +309,8 @@ def alter_terms(
 
     ``changes``: new values by the terms' names in the contract; for ``key_forms`` the further ones.  Rows need not be merged
     first, and a process that still works by the former version does no harm.  ``warn`` is called if a dead-letter topic is
-    newly named or newly used, and does not exist."""
+    newly named or newly used, and does not exist.  It is called too for a further form of keys whose schema no record has
+    named."""
     assert changes.keys() <= BESIDE_ROWS | _FOLLOWED | {"format"}
     settings.need("table.uri")
     address = Address.of(settings)
@@ -343,9 +346,10 @@ def alter_terms(
         raise InvalidSettings("the contract already has these terms: nothing was changed")
     check_settings_of(settings, new, store)
     letters = None if _letters(new) <= _letters(old) else _missing_letters(settings, new, inspector)
+    warnings = [*([] if letters is None else [letters]), *_never_named(store, old, new)]
     altered = new if look_only else put_next(store, SystemClock(), old, new)
-    if letters is not None:
-        warn(letters)
+    for text in warnings:
+        warn(text)
     return altered
 
 
@@ -355,6 +359,19 @@ def _with_forms(old: Contract, further: object) -> tuple[object, ...]:
             f"--key-form: the table's format of keys is {old.key_format}, and such keys name no schema. Nothing was changed"
         )
     return tuple(dict.fromkeys([*old.key_forms, *(further if isinstance(further, tuple) else ())]))
+
+
+def _never_named(store: ObjectStore, old: Contract, new: Contract) -> Iterator[str]:
+    """Yield a warning for each new form of keys whose schema ingest has not stored.  Ingest stores each schema that a record
+    names, before it decides about the record."""
+    schemas = WriterSchemas(store, new.making)
+    for form in new.key_forms:
+        key = None if form in old.key_forms else schema_of_form(form)
+        if key is not None and not schemas.read(key):
+            yield (
+                f"no record that ingest has read names schema {key}: is the number right? key_form_changed and `lancewal "
+                "table show` name the schemas of keys. Once accepted, a schema stays"
+            )
 
 
 def check_settings_of(settings: Settings, new: Contract, store: ObjectStore) -> None:

@@ -294,7 +294,9 @@ def test_a_cause_is_named(name: str) -> None:
 def test_a_stop_comes_before_rejected_records_for_its_owner_at_once_and_for_others_after_a_while() -> None:
     """The records before the one that has stopped the partition were all rejected."""
     seen = replace(BEHIND, rejections=Rejections(1, 0, "key_form", 39))
-    assert diagnose(TABLE, replace(seen, kafka=FRESH, changed_ms=YOUNG, consumed=60, stopped=FAILED)).kind == FAILED.kind
+    assert (
+        diagnose(TABLE, replace(seen, kafka=FRESH, changed_ms=YOUNG, consumed=60, stopped=FAILED)).kind == FAILED.kind
+    )
     assert diagnose(TABLE, seen).kind == "stands"
     owner = diagnose(TABLE, replace(seen, kafka=FRESH, changed_ms=YOUNG, consumed=60))
     assert (owner.kind, "wait" in owner.message) == ("all_rejected", False)

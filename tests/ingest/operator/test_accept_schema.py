@@ -37,7 +37,13 @@ class StoredPlace(FramedPlace):
 
     def accepts(self, key: SchemaKey, since: Mapping[int, Position], worker: IngestWorker) -> Contract:
         context = replace(self.context, contract=stored_contract(self), schemas=None)
-        contract, _ = accept_schema(context, self.registry, key, {self.region(p): at for p, at in since.items()})
+        positions = {self.region(p): at for p, at in since.items()}
+        seen = stored(self)
+        would = accept_schema(context, self.registry, key, positions, look_only=True)
+        assert stored(self) == seen
+        did = accept_schema(context, self.registry, key, positions)
+        assert did == would
+        contract = did.contract
         assert newest_contract(self.store) == contract
         later = contract.model_copy(update={"version": contract.version + 1})
         worker.take_up(Preparer(later, None, self.context.stored_schemas), RefusedDeadLetters())
@@ -51,6 +57,10 @@ def place_with_a_record() -> tuple[StoredPlace, IngestWorker]:
     place.source.coming = [place.framed(0, [7])]
     place.turns(worker, 4)
     return place, worker
+
+
+def stored(place: StoredPlace) -> dict[str, bytes | None]:
+    return {one.key: place.store.get(one.key) for one in place.store.list("")}
 
 
 def stored_contract(place: FramedPlace) -> Contract:
@@ -110,7 +120,7 @@ def test_a_comparison_of_the_version_before_says_nothing() -> None:
     place.accepts(SEVEN, {}, worker)
     place.source.coming = [place.framed(1, [7])]
     place.turns(worker, 4)
-    assert len(place.registry.asked) == stored_before + 1, "the command asked, and nobody else"
+    assert len(place.registry.asked) == stored_before + 2, "the command and its dry run asked, and nobody else"
     assert (worker.stopped, durable(worker)[0]) == ({}, 2)
 
 

@@ -332,6 +332,9 @@ def test_an_id_that_gets_another_schema_stops_the_partitions_that_use_it() -> No
     ((region, error),) = worker.stopped.items()
     assert (region.partition, error.kind) == (0, "schema_id_reused")
     assert "offsets 1 to 4" in str(error)
+    assert f"`lancewal schema accept id-7`, with --dry-run to see both. With `--from {region.topic}-0-1` rec" in str(
+        error
+    )
     place.source.coming = [place.framed(1, [8, 7], partition=1), place.framed(1, [0], partition=2)]
     place.turns(worker, 4)
     assert (durable(worker)[1], durable(worker)[2]) == (2, 2)
