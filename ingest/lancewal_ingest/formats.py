@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Literal
 
 import pyarrow as pa
@@ -29,6 +30,7 @@ from lancewal_ingest.decode.record_keys import (
 )
 from lancewal_ingest.decode.value_decoder import NO_SCHEMAS, Schemas, ValueDecoder
 from lancewal_ingest.envelopes.avro_events import AvroEventFormat
+from lancewal_ingest.envelopes.connector_modes import MODES
 from lancewal_ingest.envelopes.envelope import NO_ENVELOPE, EnvelopeRules
 from lancewal_ingest.envelopes.json_events import JsonEvents, connect_events
 from lancewal_ingest.envelopes.unwrapped import UnwrappedRows
@@ -44,6 +46,8 @@ def value_decoder(
 ) -> ValueDecoder:
     """Return the decoder of a format for the columns of ``rows``.  ``InvalidSchema`` if the format cannot hold a column, or a
     default is not a value of its column, or the format has no such envelope."""
+    if envelope.kind != "none":
+        naming = replace(naming, advice=MODES)
     if envelope.kind == "debezium-unwrapped":
         return UnwrappedRows(
             lambda rows, naming: value_decoder(value_format, rows, naming, schemas, accepted), rows, naming, envelope
@@ -86,6 +90,8 @@ def record_keys(contract: Contract, schemas: Schemas = NO_SCHEMAS) -> RecordKeys
         return EncodedKeys(contract.key_codec, rows, compared=not contract.rows_tell_partition)
     columns = pa.schema([called.columns.field(name) for name in called.region_key])
     naming = key_naming_of(contract)
+    if contract.envelope != "none":
+        naming = replace(naming, advice=MODES)
     names = dict(zip(called.region_key, rows.region_key, strict=True))
     former = {} if naming.names is None else naming.names.former
     of_key = RowSchema(columns, called.region_key, called.region_key)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, Protocol
 
 import pyarrow as pa
 
@@ -75,6 +75,16 @@ class Names:
         return None
 
 
+class Advice(Protocol):
+    """Words for messages: how the writer of records may be set up so that a column can take them.  Empty if there are none."""
+
+    def of_value(self, column: pa.DataType, value: object, kind: str) -> str:
+        """Return words for a value of JSON (``json.strict``) that a column refuses.  ``kind``: that of the refusal."""
+
+    def of_type(self, column: pa.DataType, type_: object) -> str:
+        """Return words for a type of Avro or Kafka Connect (``avro.schema``) of which a column refuses all values, or some."""
+
+
 @dataclass(frozen=True, slots=True)
 class Naming:
     """Names that records of a contract may use, forms of values, and columns that records may leave out."""
@@ -94,6 +104,8 @@ class Naming:
     """Name of the records that are rows.  None: records of any name are."""
     passes_others: bool = False
     """Whether records of other names are passed over."""
+    advice: Advice | None = None
+    """Words that refusals of cells add; None: they add none."""
 
     def in_values(self, rows: RowSchema) -> RowSchema:
         """Return the columns that values may have, of all columns by present names."""

@@ -53,7 +53,7 @@ from lancewal_ingest.decode.framed.mapping import (
     size_of,
 )
 from lancewal_ingest.decode.framed.payloads import SchemaUnusable
-from lancewal_ingest.decode.naming import Names, Naming
+from lancewal_ingest.decode.naming import Advice, Names, Naming
 
 _INT = range(-(1 << 31), 1 << 31)
 _LONG = range(-(1 << 63), 1 << 63)
@@ -69,7 +69,7 @@ def mapped(writer: AvroType, rows: RowSchema, naming: Naming) -> Mapped[tuple[Ce
     if not isinstance(writer, AvroRecord):
         raise SchemaUnusable(f"expected a record, whose fields are columns; the schema is {described(writer)}")
     mapper = FieldMapper[AvroType](rows, naming, AvroColumnTypes().of)
-    found = mapper.mapped(_fields(writer), _Cells(mapper).member)
+    found = mapper.mapped(_fields(writer), _Cells(mapper, naming.advice).member)
     return replace(found, members=_with_bytes(found.members))
 
 
@@ -78,8 +78,9 @@ def _fields(record: AvroRecord) -> list[tuple[str, AvroType]]:
 
 
 class _Cells:
-    def __init__(self, mapper: FieldMapper[AvroType]) -> None:
+    def __init__(self, mapper: FieldMapper[AvroType], advice: Advice | None) -> None:
         self._mapper = mapper
+        self._advice = advice
 
     def members(self, fields: Iterable[tuple[str, AvroType]], level: Level) -> list[tuple[Cell, int | None]]:
         return self._mapper.members(fields, level, self.member)
@@ -111,8 +112,11 @@ class _Cells:
                 found = _decimal(logical, size, column, path) or _bytes(size, column, path, logical)
             case AvroPlain():
                 found = _plain(type_, column, path)
+        words = "" if self._advice is None else self._advice.of_type(column, type_)
         if found is None:
-            raise mismatch(column, path, described(type_))
+            raise mismatch(column, path, described(type_) + (words and f". {words}"))
+        if isinstance(found, NumberCell) and words:
+            return replace(found, expected=f"{found.expected}. {words}")
         return found
 
     def _union(self, union: AvroUnion, column: pa.DataType, names: Names | None, path: str) -> ChoiceCell | None:

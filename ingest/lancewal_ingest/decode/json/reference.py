@@ -19,7 +19,7 @@ from lancewal_core.rows.schema import Op, RowSchema
 from lancewal_ingest.decode.json.cells import CellReader, array_of, cell_reader, named
 from lancewal_ingest.decode.json.other_names import other_names
 from lancewal_ingest.decode.json.strict import parse_object
-from lancewal_ingest.decode.naming import PLAIN, Naming, OtherName
+from lancewal_ingest.decode.naming import PLAIN, Advice, Naming, OtherName
 from lancewal_ingest.decode.outcomes import Refusal
 from lancewal_ingest.decode.part import DecodedPart, present_bitmap
 from lancewal_ingest.decode.value_decoder import Ops, RefusedValue
@@ -45,6 +45,10 @@ class ReferenceDecoder:
             )
             for field in naming.in_values(rows).columns
         }
+        if naming.advice is not None:
+            types = {field.name: field.type for field in rows.columns}
+            advised = {name: _advised(read, types[name], naming.advice) for name, read in self._readers.items()}
+            self._readers = advised
 
     def decode(
         self, values: Sequence[bytes], ops: Ops, indexes: Iterable[int], others: Counter[OtherName] | None = None
@@ -91,3 +95,16 @@ class ReferenceDecoder:
     def _column(self, present: str) -> str:
         """Return the table's name of a column, for messages."""
         return self._columns.get(present, present)
+
+
+def _advised(read: CellReader, column: pa.DataType, advice: Advice) -> CellReader:
+    """Return a reader whose refusals have the words of ``advice``."""
+
+    def advised(value: object, path: str) -> object:
+        try:
+            return read(value, path)
+        except Refusal as refusal:
+            words = advice.of_value(column, value, refusal.kind)
+            raise Refusal(refusal.kind, f"{refusal}. {words}", refusal.found) if words else refusal from None
+
+    return advised
