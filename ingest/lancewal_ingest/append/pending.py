@@ -32,13 +32,13 @@ class Pending:
         self.rows = len(self.records.offsets)
 
 
-def weighed(polled: Mapping[Region, Records], weights: RecordWeights) -> tuple[dict[Region, int], bool]:
+def weighed(
+    polled: Mapping[Region, Records], together: Records, weights: RecordWeights
+) -> tuple[dict[Region, int], bool]:
     """Return the weight of the records of each partition, and whether large records make up most of the total weight.
 
-    Each partition in ``polled`` must have records."""
-    if not polled:
-        return {}, False
-    each = weights.each(Records.joined(list(polled.values())))
+    There is at least one partition, and each has records.  ``together``: all of them, in this order."""
+    each = weights.each(together)
     starts = [0, *accumulate(map(len, polled.values()))][:-1]
     large = bool(2 * each[each >= _LARGE_RECORD].sum() > each.sum())
     return dict(zip(polled, np.add.reduceat(each, starts).tolist(), strict=True)), large

@@ -278,10 +278,13 @@ class Intake:
         open_ = self._partitions.open
         stopped, idle_s, busy = self._partitions.stopped, self._limits.idle_position_s, self._beside.flight.busy
         taken = {r: found for r, found in polled.records.items() if r in open_ and r not in stopped and found.offsets}
-        # First: a partition that waits has its records weighed again, once their schemas are known.
-        if self._schemas is not None:
-            self._schemas.consumed(taken)
-        weights, large = weighed(taken, self._weights)
+        weights, large = dict[Region, int](), False
+        if taken:
+            together = Records.joined(list(taken.values()))
+            # First: a partition that waits has its records weighed again, once their schemas are known.
+            if self._schemas is not None:
+                self._schemas.consumed(taken, together)
+            weights, large = weighed(taken, together, self._weights)
         if large:
             use_own_pages()  # large records would leave holes in the heap
         for region, next_ in polled.next.items():

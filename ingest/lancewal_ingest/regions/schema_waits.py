@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 
 import numpy as np
 
@@ -105,24 +106,26 @@ class SchemaWaits:
         kind = type(cause) if isinstance(cause, RegistryUnavailable) else RegistryUnavailable
         return SchemaWait(one.held_since, left, kind(f"records wait for schema {', '.join(left)}: {cause}"))
 
-    def consumed(self, polled: Mapping[Region, Records]) -> None:
+    def consumed(self, polled: Mapping[Region, Records], together: Records | None = None) -> None:
         """Let the partitions wait that have polled records whose schemas are not known.
 
-        Each partition in ``polled`` has records, and these are in no ``Pending`` yet."""
+        Each partition in ``polled`` has records, and these are in no ``Pending`` yet.  ``together``: all of them, in this
+        order."""
         preparer = self._preparer()
         if not preparer.names_schemas or not polled:
             return
-        named = preparer.schemas_of(Records.joined(list(polled.values())))
+        named = preparer.schemas_of(Records.joined(list(polled.values())) if together is None else together)
         missing = set(self._lookups.missing([key for key, _ in named]))
-        regions, offsets = list(polled), np.concatenate([records.offsets for records in polled.values()])
-        ends = np.cumsum([len(records) for records in polled.values()])
+        borders = [0, *accumulate(map(len, polled.values()))]
         for key, indexes in named:
-            places = np.searchsorted(ends, indexes, side="right")
             used, compared = self._used.setdefault(key, {}), self._compared.get(key, {})
             self._used_at[key] = self._clock.monotonic()
-            for place in np.unique(places).tolist():
-                region, here = regions[place], offsets[indexes[places == place]]
-                first, last = int(here.min()), int(here.max())
+            # Indexes ascend, and offsets do in each partition.
+            at = pairwise(np.searchsorted(indexes, borders).tolist())
+            for (region, records), start, (begin, end) in zip(polled.items(), borders, at, strict=False):
+                if begin == end:
+                    continue
+                first, last = (records.offsets[int(indexes[place]) - start] for place in (begin, end - 1))
                 # A partition that was opened again reads records once more.
                 before = used.get(region, (first, last))
                 used[region] = (min(before[0], first), max(before[1], last))

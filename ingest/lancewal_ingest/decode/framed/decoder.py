@@ -154,7 +154,11 @@ class FramedDecoder:
         """Return the schemas that values name, each with a path (``frames``) and the indexes of the values.
 
         A path to the first message is empty, unless it is written out before the value."""
-        groups, _ = self._frames.read([value or b"" for value in values], self._in_headers(headers))
+        named = self._in_headers(headers)
+        shared = self._frames.shared(values, named)
+        if shared is not None:
+            return [(shared[0], (), np.arange(len(values)))]
+        groups, _ = self._frames.read([value or b"" for value in values], named)
         sizes = lengths(values)
         begins = np.cumsum(sizes) - sizes
         found: list[NamedMessage] = []
@@ -178,16 +182,16 @@ class FramedDecoder:
                 named = no_frame if named is None else pc.coalesce(named, no_frame)
         return named
 
-    def growth_of(self, group: Framed) -> tuple[int, int]:
+    def growth_of(self, key: SchemaKey, path: tuple[int, ...]) -> tuple[int, int]:
         """Return the growth of payloads (``PayloadDecoder.growth``).  Any version up to the one that counts may decode."""
-        count, largest = self._accepted.get(group.key, 1), (0, 0)
-        known = self._schemas.known(group.key)
+        count, largest = self._accepted.get(key, 1), (0, 0)
+        known = self._schemas.known(key)
         if not known and self._schemas.asked_first:
             return largest
         if len(known) < count:
             return _GROWTH, 0
         for version in range(1, count + 1):
-            decoder = self._decoder(group.key, version, group.path)
+            decoder = self._decoder(key, version, path)
             if not isinstance(decoder, SchemaUnusable):
                 largest = max(largest[0], decoder.growth[0]), max(largest[1], decoder.growth[1])
         return largest
@@ -296,11 +300,15 @@ class FramedGrowth:
         self.headers: Sequence[str] = (header,)
 
     def each(self, values: Sequence[bytes | None], headers: HeaderValues = NO_HEADERS) -> Weights:
-        present = [value or b"" for value in values]
         grown: Weights = lengths(values)
-        groups, _ = self._frames.read(present, headers.get(self._header))
+        named = headers.get(self._header)
+        shared = self._frames.shared(values, named)
+        if shared is not None:
+            factor, fixed = self._decoder.growth_of(*shared)
+            return grown * factor + fixed
+        groups, _ = self._frames.read([value or b"" for value in values], named)
         for group in groups:
-            factor, fixed = self._decoder.growth_of(group)
+            factor, fixed = self._decoder.growth_of(group.key, group.path)
             grown[group.indexes] = grown[group.indexes] * factor + fixed
         return grown
 

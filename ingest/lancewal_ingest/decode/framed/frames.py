@@ -21,6 +21,8 @@ from __future__ import annotations
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import itemgetter
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -86,9 +88,29 @@ class FrameReader:
         self._expected = expected
         self._paths = paths
         self._header = header
+        self._head_bytes = _ID_BYTES + paths
+        self._head: Any = itemgetter(slice(self._head_bytes))
+
+    def shared(
+        self, values: Sequence[bytes | None], named: pa.Array | None
+    ) -> tuple[SchemaKey, tuple[int, ...]] | None:
+        """Return the schema and the path that all values name in the usual frame, as nearly always.  None: look at each.
+
+        The usual frame is an id before the payload, and a count of 0 in place of a path."""
+        if None in values or (named is not None and named.null_count < len(named)):
+            return None
+        heads = set(map(self._head, values))
+        head = heads.pop() if len(heads) == 1 else b""
+        key, _ = _key(head)
+        if key is None or len(head) < self._head_bytes or any(head[_ID_BYTES:]):
+            return None
+        return key, FIRST_MESSAGE if self._paths else ()
 
     def read(self, values: Sequence[bytes], named: pa.Array | None) -> tuple[list[Framed], list[RefusedValue]]:
         """Return the values by schema, and refusals of those without a frame.  ``named`` has the header of each value."""
+        shared = self.shared(values, named)
+        if shared is not None:
+            return [Framed(*shared, np.arange(len(values)), Payloads.of(values, self._head_bytes))], []
         payloads = Payloads.of(values)
         sizes = payloads.ends - payloads.starts
         inside = np.ones(len(values), np.bool_)
