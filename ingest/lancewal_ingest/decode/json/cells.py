@@ -28,7 +28,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import date
 from decimal import Decimal
-from typing import NoReturn
+from typing import NoReturn, TypeGuard
 
 import pyarrow as pa
 
@@ -155,7 +155,7 @@ def _utc(type_: pa.DataType, _: CellReader) -> tuple[CellReader, str]:
     zoneless = _timestamp(pa.timestamp(type_.unit))
 
     def read(value: object, path: str) -> object:
-        match = _TIMESTAMP.fullmatch(value) if isinstance(value, str) and not isinstance(value, Number) else None
+        match = _TIMESTAMP.fullmatch(value) if _is_text(value) else None
         return None if match is None or match[6] is not None else zoneless(value, path)
 
     return read, "a string YYYY-MM-DDTHH:MM:SS without a zone"
@@ -163,7 +163,7 @@ def _utc(type_: pa.DataType, _: CellReader) -> tuple[CellReader, str]:
 
 def _number_text(_: pa.DataType, strict: CellReader) -> tuple[CellReader, str]:
     def read(value: object, path: str) -> object:
-        return strict(Number(value), path) if _is_text(value) and _NUMBER.fullmatch(str(value)) else None
+        return strict(Number(value), path) if _is_text(value) and _NUMBER.fullmatch(value) else None
 
     return read, "a string with a JSON number in it"
 
@@ -197,7 +197,7 @@ def _json_in_text(_: pa.DataType, strict: CellReader) -> tuple[CellReader, str]:
     words = "a string with JSON in it"
 
     def read(value: object, path: str) -> object:
-        if not _is_text(value) or not is_json(str(value)):
+        if not _is_text(value) or not is_json(value):
             _wrong_type(path, words)
         return strict(value, path)
 
@@ -219,7 +219,7 @@ def is_json(text: str) -> bool:
 
 def _float_name(_: pa.DataType, strict: CellReader) -> tuple[CellReader, str]:
     def read(value: object, path: str) -> object:
-        return float(str(value)) if _is_text(value) and value in FLOAT_NAMES else None
+        return float(value) if _is_text(value) and value in FLOAT_NAMES else None
 
     return read, 'one of the strings "NaN", "Infinity" and "-Infinity"'
 
@@ -237,27 +237,34 @@ _FORMS: Mapping[Form, Callable[[pa.DataType, CellReader], tuple[CellReader, str]
     "number": _number_as_text,
     "float_name": _float_name,
 }
-AS_TEXTS: Mapping[Form, type] = {"raw": object, "number": Number}
-"""Forms whose values become strings before they are read, and the values of which this holds."""
 """For each form its reader, which returns None for a value of another form, and words for it."""
+AS_TEXTS: Mapping[Form, type] = {"raw": object, "number": Number}
+"""Forms whose values become strings before they are read, and the Python type of these values; ``object`` stands for all."""
 
 
 def _exact(match: re.Match[str], shift: int) -> int | None:
     """Return ten to the ``shift`` times a number; None if that is no integer, or one far beyond 64 bits."""
-    sign, whole, fraction, exponent = match[1], match[2], match[3] or "", match[4] or "0"
-    digits = (whole + fraction).lstrip("0")
+    digits, power = _significant(match)
     if not digits:
         return 0
-    power = exponent.lstrip("+-0") or "0"
-    if len(power) > _EXPONENT_DIGITS_MAX:
+    if power is None or power + shift < 0 or len(digits) + power + shift > _INT64_DIGITS:
         return None
-    shift += (-int(power) if exponent.startswith("-") else int(power)) - len(fraction)
-    shift += len(digits) - len(digits.rstrip("0"))
-    digits = digits.rstrip("0")
-    if shift < 0 or len(digits) + shift > _INT64_DIGITS:
-        return None
-    number: int = int(f"{sign}{digits}") * 10**shift
+    number: int = int(f"{match[1]}{digits}") * 10 ** (power + shift)
     return number
+
+
+def _significant(match: re.Match[str]) -> tuple[str, int | None]:
+    """Return the digits of a number without the zeros around them, and the power of ten of the last one.
+
+    Zero has no digits.  The power is None if it is far beyond that of any column."""
+    whole, fraction, exponent = match[2], match[3] or "", match[4] or "0"
+    digits = (whole + fraction).lstrip("0")
+    power = exponent.lstrip("+-0") or "0"
+    if not digits or len(power) > _EXPONENT_DIGITS_MAX:
+        return digits, None
+    last = (-int(power) if exponent.startswith("-") else int(power)) - len(fraction)
+    short = digits.rstrip("0")
+    return short, last + len(digits) - len(short)
 
 
 def array_of(cells: Sequence[object], type_: pa.DataType) -> pa.Array:
@@ -273,7 +280,7 @@ def _out_of_range(path: str, expected: str) -> NoReturn:
     raise Refusal("range", f"column {path!r}: expected {expected}")
 
 
-def _is_text(value: object) -> bool:
+def _is_text(value: object) -> TypeGuard[str]:
     return isinstance(value, str) and not isinstance(value, Number)
 
 
@@ -334,25 +341,18 @@ def _decimal(type_: pa.DataType) -> CellReader:
         match = _DECIMAL.fullmatch(value) if isinstance(value, str) else None
         if match is None or not (match[2] or match[3]):
             _wrong_type(path, form)
-        sign, whole, fraction, exponent = match[1], match[2], match[3] or "", match[4] or "0"
-        digits = (whole + fraction).lstrip("0")
+        digits, power = _significant(match)
         if not digits:
             return Decimal(0)
-        power = exponent.lstrip("+-0") or "0"
-        if len(power) > _EXPONENT_DIGITS_MAX:
+        if power is None or -power > fraction_max or len(digits) + power > whole_max:
             _out_of_range(path, fits)
-        shift = (-int(power) if exponent.startswith("-") else int(power)) - len(fraction)
-        shift += len(digits) - len(digits.rstrip("0"))
-        digits = digits.rstrip("0")
-        if -shift > fraction_max or len(digits) + shift > whole_max:
-            _out_of_range(path, fits)
-        return Decimal(f"{sign}{digits}e{shift}")
+        return Decimal(f"{match[1]}{digits}e{power}")
 
     return read
 
 
 def _string(value: object, path: str) -> object:
-    if not isinstance(value, str) or isinstance(value, Number):
+    if not _is_text(value):
         _wrong_type(path, "a string")
     try:
         value.encode("utf-8")
@@ -362,7 +362,7 @@ def _string(value: object, path: str) -> object:
 
 
 def _binary(value: object, path: str) -> object:
-    decoded = base64_bytes(value) if isinstance(value, str) and not isinstance(value, Number) else None
+    decoded = base64_bytes(value) if _is_text(value) else None
     if decoded is None:
         _wrong_type(path, "a string in base64 (standard alphabet, padded)")
     return decoded
@@ -382,7 +382,7 @@ def _fixed_binary(type_: pa.DataType) -> CellReader:
     size = type_.byte_width
 
     def read(value: object, path: str) -> object:
-        decoded = base64_bytes(value) if isinstance(value, str) and _is_text(value) else None
+        decoded = base64_bytes(value) if _is_text(value) else None
         if decoded is None:
             _wrong_type(path, f"a string of {size} bytes in base64 (standard alphabet, padded)")
         if len(decoded) != size:
@@ -393,7 +393,7 @@ def _fixed_binary(type_: pa.DataType) -> CellReader:
 
 
 def _uuid(value: object, path: str) -> object:
-    if not isinstance(value, str) or not _is_text(value) or not _UUID.fullmatch(value):
+    if not _is_text(value) or not _UUID.fullmatch(value):
         _wrong_type(path, "a string such as 123e4567-e89b-12d3-a456-426614174000")
     return bytes.fromhex(value.replace("-", ""))
 
@@ -402,7 +402,7 @@ def _time(type_: pa.DataType) -> CellReader:
     digits = FRACTION_DIGITS[type_.unit]
 
     def read(value: object, path: str) -> object:
-        match = _TIME.fullmatch(value) if isinstance(value, str) and _is_text(value) else None
+        match = _TIME.fullmatch(value) if _is_text(value) else None
         if match is None:
             _wrong_type(path, "a string HH:MM:SS, a time of day from 00:00:00 without a zone")
         fraction = (match[4] or "").rstrip("0")
@@ -437,8 +437,8 @@ def _timestamp(type_: pa.DataType) -> CellReader:
     span = f"a time that {type_} holds, in the years 0001 to 9999"
 
     def read(value: object, path: str) -> object:
-        match = _TIMESTAMP.fullmatch(value) if isinstance(value, str) else None
-        if match is None or isinstance(value, Number) or (match[6] is not None) != zoned:
+        match = _TIMESTAMP.fullmatch(value) if _is_text(value) else None
+        if match is None or (match[6] is not None) != zoned:
             _wrong_type(path, form)
         seconds = _days(match[1], path, form) * _DAY_S + int(match[2]) * 3600 + int(match[3]) * 60 + int(match[4])
         seconds -= _offset_s(match[6])
