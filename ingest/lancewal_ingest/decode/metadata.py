@@ -25,7 +25,7 @@ from lancewal_core.rows.schema import Op, RowSchema
 from lancewal_core.settings.sections import is_of_envelope
 from lancewal_ingest.decode.headers import HeaderColumns
 from lancewal_ingest.decode.naming import OtherName
-from lancewal_ingest.decode.part import DecodedPart, present_bitmap
+from lancewal_ingest.decode.part import DecodedPart, present_bitmap, present_column
 from lancewal_ingest.decode.value_decoder import Weights
 from lancewal_ingest.decode.weight import lengths
 from lancewal_kafka.records import Records
@@ -128,11 +128,7 @@ class MetadataColumns:
         if present.null_count == len(present):
             return present
         bitmaps = np.frombuffer(b"".join(present.drop_null().to_pylist()), np.uint8).reshape(-1, len(self._bits))
-        patched = present.is_valid().to_numpy(zero_copy_only=False)
-        ends = np.concatenate([[0], np.cumsum(patched * len(self._bits))]).astype(np.int32)
-        validity = pa.py_buffer(np.packbits(patched, bitorder="little"))
-        buffers = [validity, pa.py_buffer(ends), pa.py_buffer(bitmaps | self._bits)]
-        return pa.Array.from_buffers(pa.binary(), len(present), buffers)
+        return present_column(_valid(present), bitmaps | self._bits)
 
 
 def as_times(times: npt.NDArray[np.int64]) -> pa.Array:

@@ -37,6 +37,15 @@ def present_bitmap(rows: RowSchema, names: Iterable[str]) -> bytes:
     return bits.to_bytes(rows.present_bytes, "little")
 
 
+def present_column(patches: npt.NDArray[np.bool_], bitmaps: npt.NDArray[np.uint8]) -> pa.Array:
+    """Return ``DecodedPart.present``: the next row of ``bitmaps`` for each patch, null for all others."""
+    ends = np.zeros(len(patches) + 1, np.int32)
+    np.cumsum(patches * np.int32(bitmaps.shape[1]), out=ends[1:])
+    validity = pa.py_buffer(np.packbits(patches, bitorder="little"))
+    buffers = [validity, pa.py_buffer(ends), pa.py_buffer(np.ascontiguousarray(bitmaps))]
+    return pa.Array.from_buffers(pa.binary(), len(patches), buffers)
+
+
 def assemble(rows: RowSchema, records: Records, parts: Sequence[DecodedPart]) -> pa.RecordBatch:
     """Return one batch of the rows of all parts, in offset order, with the schema of the WAL.
 

@@ -23,7 +23,7 @@ from lancewal_ingest.decode.framed.assembly import array_of
 from lancewal_ingest.decode.framed.cursors import Cursors
 from lancewal_ingest.decode.framed.mapping import Mapped
 from lancewal_ingest.decode.framed.payloads import Payloads
-from lancewal_ingest.decode.json.defaults import Defaults
+from lancewal_ingest.decode.json.defaults import Defaults, filled
 from lancewal_ingest.decode.naming import Naming, OtherName
 from lancewal_ingest.decode.outcomes import Refusal
 from lancewal_ingest.decode.part import DecodedPart
@@ -73,9 +73,7 @@ class TypedPayloads(ABC):
         names = rows.columns.names
         self.fills: Collection[str] = frozenset(names[place] for place in self._held)
         defaults = Defaults(rows, naming)
-        self._defaults = {
-            names.index(name): pa.array([cell], rows.columns.field(name).type) for name, cell in defaults.cells.items()
-        }
+        self._defaults = defaults.arrays
         self.growth = growth[0], growth[1] + defaults.nbytes
         columns = {present: column for column, present in naming.fields.items()}
         self._keys = {names.index(key): columns.get(key, key) for key in rows.primary_key}
@@ -164,11 +162,8 @@ class TypedPayloads(ABC):
 
     def _missing(self, place: int, ops: Ops) -> pa.Array:
         """Return the cells of a column without a field."""
-        default = self._defaults.get(place)
-        nothing = pa.nulls(1, self._rows.columns.field(place).type)
-        if default is None:
-            return nothing.take(pa.array(np.zeros(len(ops), np.int64)))
-        return pa.concat_arrays([nothing, default]).take(pa.array((ops == Op.UPSERT).astype(np.int64)))
+        default, nulls = self._defaults.get(place), pa.nulls(len(ops), self._rows.columns.field(place).type)
+        return nulls if default is None else filled(nulls, default, ops == Op.UPSERT)
 
 
 def chunks(payloads: Payloads, steps_max: int) -> Iterator[tuple[npt.NDArray[np.int64], Cursors]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+import numpy.typing as npt
 import orjson
 import pyarrow as pa
 
@@ -33,25 +34,26 @@ class Defaults:
             for name, text in naming.defaults.items()
         }
         """Default of each column as ``cells.array_of`` accepts it."""
-        self._arrays = {
+        self.arrays: Mapping[int, pa.Array] = {
             rows.columns.get_field_index(name): array_of([cell], rows.columns.field(name).type)
             for name, cell in self.cells.items()
         }
+        """By the place of each column that has a default, an array of the default alone."""
         former = {} if naming.names is None else naming.names.former
         self._names = {
             place: {
                 rows.columns.names[place],
                 *(old for old, new in former.items() if new == rows.columns.names[place]),
             }
-            for place in self._arrays
+            for place in self.arrays
         }
-        self.nbytes = sum(array.nbytes for array in self._arrays.values())
+        self.nbytes = sum(array.nbytes for array in self.arrays.values())
         """Most bytes that the defaults add to a row."""
 
     def fill(self, columns: Sequence[pa.Array], ops: Ops, values: Sequence[bytes]) -> Sequence[pa.Array]:
         """Return decoded columns with the defaults of upserts that leave a column out."""
-        filled = list(columns)
-        for place, default in self._arrays.items():
+        found = list(columns)
+        for place, default in self.arrays.items():
             column = columns[place]
             if not column.null_count:
                 continue
@@ -60,10 +62,16 @@ class Defaults:
                 # A value without these letters holds no null, so the column is absent.
                 if b"null" in values[row] and not self._names[place].isdisjoint(orjson.loads(values[row])):
                     absent[row] = False
-            if absent.any():
-                places = np.where(absent, len(column), np.arange(len(column)))
-                filled[place] = pa.concat_arrays([column, default]).take(pa.array(places))
-        return filled
+            found[place] = filled(column, default, absent)
+        return found
+
+
+def filled(column: pa.Array, default: pa.Array, absent: npt.NDArray[np.bool_]) -> pa.Array:
+    """Return a column with its default in the rows of ``absent``.  ``default``: an array of it alone."""
+    if not absent.any():
+        return column
+    places = np.where(absent, len(column), np.arange(len(column)))
+    return pa.concat_arrays([column, default]).take(pa.array(places))
 
 
 def default_cell(field: pa.Field, text: str, names: Names | None = None, form: Form | None = None) -> object:

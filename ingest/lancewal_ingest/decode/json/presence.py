@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from lancewal_core.rows.schema import RowSchema
 from lancewal_ingest.decode.naming import Names
-from lancewal_ingest.decode.part import present_bitmap
+from lancewal_ingest.decode.part import present_bitmap, present_column
 
 
 class PresenceReader:
@@ -30,7 +30,6 @@ class PresenceReader:
     def read(self, columns: Sequence[pa.Array], patches: npt.NDArray[np.bool_], values: Sequence[bytes]) -> pa.Array:
         """Return a binary array as long as ``patches``: the bitmap of the columns that a value has where ``patches`` is true,
         null elsewhere."""
-        width = self._rows.present_bytes
         places = np.flatnonzero(patches)
         bits = np.zeros((len(places), len(columns)), dtype=np.bool_)
         for number, column in enumerate(columns):
@@ -41,11 +40,7 @@ class PresenceReader:
         maybe_null = [row for row, place in enumerate(places.tolist()) if b"null" in values[place]]
         for row in maybe_null:
             bitmaps[row] = self._named(values[places[row]])
-        ends = np.zeros(len(patches) + 1, dtype=np.int32)
-        np.cumsum(patches * np.int32(width), out=ends[1:])
-        validity = pa.py_buffer(np.packbits(patches, bitorder="little"))
-        buffers = [validity, pa.py_buffer(ends), pa.py_buffer(bitmaps)]
-        return pa.Array.from_buffers(pa.binary(), len(patches), buffers)
+        return present_column(patches, bitmaps)
 
     def _named(self, value: bytes) -> npt.NDArray[np.uint8]:
         names = tuple(orjson.loads(value))

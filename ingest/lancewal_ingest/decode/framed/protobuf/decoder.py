@@ -26,7 +26,9 @@ from lancewal_ingest.decode.framed.protobuf.mapping import mapped
 from lancewal_ingest.decode.framed.protobuf.schema import message_of
 from lancewal_ingest.decode.framed.protobuf.strict import read_message
 from lancewal_ingest.decode.framed.typed import TypedFormat, TypedPayloads
+from lancewal_ingest.decode.json.defaults import filled
 from lancewal_ingest.decode.naming import Naming, OtherName
+from lancewal_ingest.decode.part import present_column
 from lancewal_ingest.decode.value_decoder import Ops
 
 
@@ -61,20 +63,14 @@ class ProtobufPayloads(TypedPayloads):
         return read_message(self._message, data, keys, other_names)
 
     def finished(self, columns: dict[int, pa.Array], ops: Ops) -> pa.Array:
-        patches = np.flatnonzero(ops == Op.PATCH) if self.tells_presence else np.empty(0, np.int64)
-        bits = np.zeros((len(patches), len(self._rows.columns)), np.bool_)
+        patches = (ops == Op.PATCH) & self.tells_presence
+        bits = np.zeros((np.count_nonzero(patches), len(self._rows.columns)), np.bool_)
         for place, column in columns.items():
-            if len(patches):
-                bits[:, place] = column.take(pa.array(patches)).is_valid().to_numpy(zero_copy_only=False)
-            if place in self._defaults and column.null_count:
-                columns[place] = self._filled(column, self._defaults[place], ops)
-        present: list[bytes | None] = [None] * len(ops)
-        for patch, row in zip(patches.tolist(), np.packbits(bits, axis=1, bitorder="little"), strict=True):
-            present[patch] = row.tobytes()
-        return pa.array(present, pa.binary()) if len(patches) else pa.nulls(len(ops), pa.binary())
-
-    def _filled(self, column: pa.Array, default: pa.Array, ops: Ops) -> pa.Array:
-        """Return a column with its default in upserts that leave it out."""
-        absent = column.is_null().to_numpy(zero_copy_only=False) & (ops == Op.UPSERT)
-        places = np.where(absent, len(column), np.arange(len(column)))
-        return pa.concat_arrays([column, default]).take(pa.array(places))
+            if not column.null_count:
+                bits[:, place] = True
+                continue
+            valid = column.is_valid().to_numpy(zero_copy_only=False)
+            bits[:, place] = valid[patches]
+            if place in self._defaults:
+                columns[place] = filled(column, self._defaults[place], ~valid & (ops == Op.UPSERT))
+        return present_column(patches, np.packbits(bits, axis=1, bitorder="little"))
