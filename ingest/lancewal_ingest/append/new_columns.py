@@ -32,7 +32,7 @@ from lancewal_ingest.decode.naming import naming_of
 from lancewal_ingest.observer import Observer
 
 NewFields = Mapping[str, pa.DataType]
-"""Type of each optional field of records for which the table has no column, by its name."""
+"""Type of each field of records for which the table has no column, by its name."""
 AGAIN_S = 5.0
 TRIALS_MAX = 200
 """Most trials in a segment, some milliseconds each.  One field that is refused among a hundred costs about 14."""

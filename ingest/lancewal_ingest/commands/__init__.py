@@ -1,7 +1,7 @@
 """The commands ``lancewal ingest``, ``offset``, ``schema`` and ``dead-letter``, each in its own module.
 
 ``topic_sample`` has what ``lancewal config check`` says about the newest records of a topic, and ``proposed_settings`` what
-``lancewal config init`` proposes: ``schema_fields`` finds fields in schemas, and ``settings_text`` writes columns as text.
+``lancewal config init`` proposes.  ``schema_fields`` finds fields in schemas, and ``settings_text`` writes columns as text.
 
 May import: append, context, decode, decode.avro, decode.connect, decode.framed, decode.framed.protobuf, decode.json,
 glibc_heap, kafka, operator, registry, service.

@@ -44,7 +44,7 @@ def accept(
     Rows that are durable stay as they are. Running ingest takes this up within seconds, and partitions that had stopped for
     the schema go on. If record keys name the schema, you say so that keys keep their partitions. --dry-run makes the same
     checks, and shows both schemas. JSON has `schema`, `version` (of the stored schema), `contract_version`, `since` (by
-    partition), `before` and `after` (texts of the schemas; `before` is null if it was unknown), and `dry_run`.
+    partition) and `dry_run`. `before` and `after` are the texts of the schemas; `before` is null if it was unknown.
 
     Example: lancewal schema accept 7 --from orders-3-1841
     """

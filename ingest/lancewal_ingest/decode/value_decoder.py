@@ -89,8 +89,8 @@ class DecodedValues:
     other_names: Mapping[OtherName, int] = field(default_factory=dict)
     """Number of uses, by the rows, of each name other than a present one."""
     new_fields: Mapping[str, pa.DataType] = field(default_factory=dict)
-    """Type of each optional field that the schemas of refused values have, and for which there is no column.  A member of a
-    struct is none of them.  A format without schemas names none."""
+    """Type of each field that the schemas of refused values have, and for which there is no column.  A member of a struct
+    is none of them.  A format without schemas names none."""
     passed_over: Mapping[str, Indexes] = field(default_factory=dict)
     """Indexes of the values that are neither a row nor a fault, by kind (``outcomes.PASSED_OVER``)."""
     deletes: Indexes = field(default_factory=lambda: np.zeros(0, np.int64))
