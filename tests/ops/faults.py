@@ -258,6 +258,15 @@ def _repair(stage: Stage) -> None:
     stage.traffic.on()
 
 
+def _connector_gone(stage: Stage) -> None:
+    """A connector is late, and then gone."""
+    stage.connector_writes(10, late_s=3)
+
+
+def _connector_back(stage: Stage) -> None:
+    stage.connector_writes(3, late_s=0)
+
+
 def _catalog_gone(stage: Stage) -> None:
     """The table's state goes on to change, so that the flusher has something to report."""
     stage.traffic.on()
@@ -417,12 +426,19 @@ FAULTS: tuple[Fault, ...] = (
         _catalog_back,
         ("LancewalCatalogSilent",),
     ),
+    Fault(
+        "connector_gone",
+        "a connector writes changes that are three seconds old, and heartbeats, and then nothing more; ended by more of them",
+        _connector_gone,
+        _connector_back,
+        ("LancewalSourceSilent",),
+    ),
     Fault("broker_gone", "the broker is killed", _broker_gone, _broker_back, ("LancewalBrokersUnreachable",)),
     Fault(
         "ingest_gone",
-        "both ingest processes are killed",
-        lambda stage: stage.kill("ingest-1", "ingest-2"),
-        lambda stage: stage.start("ingest-1", "ingest-2"),
+        "all ingest processes are killed",
+        lambda stage: stage.kill("ingest-1", "ingest-2", "events-ingest"),
+        lambda stage: stage.start("ingest-1", "ingest-2", "events-ingest"),
         ("LancewalIngestDown", "LancewalProcessDown"),
     ),
     Fault(
@@ -465,6 +481,7 @@ SHORTENED: Mapping[str, Mapping[str, Value]] = {
     "LancewalStoreSlow": {"window": "15s"},
     "LancewalCatalogSilent": {"threshold": 5},
     "LancewalCutHeldBack": {"threshold": 8},
+    "LancewalSourceSilent": {"past": "60s", "heartbeats": 9, "window": "5s"},
 }
 """``for`` of all of them is a second."""
 

@@ -71,6 +71,11 @@ _REFUSALS = _flusher("lancewal_flusher_index_refusals_total", index="i")
 _SUBSCRIBED = _flusher("lancewal_flusher_subscription_lag_ratio", subscription="s")
 _WIDENING = _flusher("lancewal_flusher_open_widening_seconds")
 _CUT = _flusher("lancewal_flusher_cut_age_seconds", cut="live")
+_HEARTBEATS = _ingest("lancewal_ingest_records_passed_over_total", kind="heartbeat")
+_END = _ingest("lancewal_ingest_end_position", partition="0")
+_STOPPED = _ingest("lancewal_ingest_partition_stopped", partition="0", kind="misrouted")
+_FRESHNESS = _ingest("lancewal_ingest_freshness_seconds", partition="0")
+_BROKERS = _ingest("lancewal_kafka_connected_brokers")
 _CATALOG = _flusher("lancewal_flusher_catalog_silent_seconds")
 
 HEALTHY: Series = {
@@ -84,14 +89,17 @@ HEALTHY: Series = {
     _HORIZON: _always(604798),
     _RETENTION: _always(604800),
     _RESERVE: _always(1_000_000),
-    _ingest("lancewal_ingest_freshness_seconds", partition="0"): _always(2),
+    _FRESHNESS: _always(2),
     _ingest("lancewal_ingest_standing_seconds", partition="0"): _always(1),
-    _ingest("lancewal_ingest_partition_stopped", partition="0", kind="misrouted"): _always(0),
+    _STOPPED: _always(0),
     _ingest("lancewal_ingest_paused"): _always(0),
     _ingest("lancewal_ingest_throttled"): lambda minute: minute % 5 == 0,
     _ingest("lancewal_ingest_assigned_partitions"): _always(1),
     _ingest("lancewal_ingest_open_partitions"): _always(1),
-    _ingest("lancewal_kafka_connected_brokers"): _always(3),
+    _BROKERS: _always(3),
+    # No connector writes heartbeats here.
+    _HEARTBEATS: _always(0),
+    _END: _per_minute(120, 1_000_000),
     # What was counted before.
     _LETTERS: _always(12),
     _OTHER_FORMAT: _always(3),
@@ -134,9 +142,6 @@ HEALTHY: Series = {
 }
 
 
-_FRESHNESS = _ingest("lancewal_ingest_freshness_seconds", partition="0")
-
-
 def _backfill(behind_s: float) -> Series:
     """What the service makes of records of 1970, a hundred a second, that are durable ``behind_s`` after they came."""
     freshness, now_ms = Freshness(), 1_800_000_000_000
@@ -162,7 +167,8 @@ _NOTHING_COUNTED: Series = dict.fromkeys(
 )
 _IDLE: Series = {
     _LAG: _always(0),
-    _ingest("lancewal_ingest_freshness_seconds", partition="0"): _always(0),
+    _END: _always(1_000_000),
+    _FRESHNESS: _always(0),
     _ingest("lancewal_ingest_standing_seconds", partition="0"): _always(0),
     _flusher("lancewal_flusher_visible_seconds_count"): _always(9000),
     _flusher("lancewal_flusher_visible_seconds_bucket", le="2.0"): _always(8000),
@@ -176,6 +182,31 @@ _STARTS: Series = {
     _RETENTION: lambda minute: math.nan if minute < 1 else 604800,
     _ingest("lancewal_ingest_open_partitions"): lambda minute: min(1, minute),
 }
+
+
+def _heartbeats(heard: Values) -> Series:
+    """Return a table whose source is quiet.  ``heard``: how many heartbeats of its connector have come."""
+
+    def end(minute: int) -> float | None:
+        count = heard(minute)
+        return None if count is None else 1_000_000 + count
+
+    return {**_IDLE, _HEARTBEATS: heard, _END: end}
+
+
+def _until(end: int, rate: float) -> Values:
+    """Return a counter that grows until the minute ``end``."""
+    return lambda minute: rate * min(minute, end)
+
+
+def _away(minute: int) -> float | None:
+    """Heartbeats of each six seconds, as a process counts that has gone in minute 25 and comes again in minute 50.
+
+    It has not heard another one since, as if they came each ten minutes by now."""
+    if minute < 25:
+        return 10.0 * minute
+    return None if minute < 50 else 0.0
+
 
 WORLDS = (
     World("busy, a week is kept", {}),
@@ -247,6 +278,33 @@ WORLDS = (
         "the catalog has not answered for a quarter of an hour",
         {_CATALOG: lambda minute: max(0.0, 60.0 * (minute - 45))},
         frozenset({"LancewalCatalogSilent"}),
+    ),
+    World("a quiet source with heartbeats", _heartbeats(_per_minute(6))),
+    World("a quiet source with a heartbeat each hour", _heartbeats(lambda minute: 20 + (minute > 5))),
+    World("heartbeats are turned off while rows come", {_HEARTBEATS: _until(25, 6)}),
+    World("heartbeats have ended, and so has ingest for a while", _heartbeats(_away)),
+    World(
+        "heartbeats end, since Kafka is gone",
+        {**_heartbeats(_until(25, 6)), _BROKERS: lambda minute: 3 if minute < 26 else 0},
+        frozenset({"LancewalBrokersUnreachable"}),
+    ),
+    World("heartbeats end, and nothing else comes", _heartbeats(_until(25, 6)), frozenset({"LancewalSourceSilent"})),
+    World(
+        "heartbeats end while a person has paused ingest",
+        {
+            **_heartbeats(_until(25, 6)),
+            _END: _per_minute(6, 1_000_000),
+            _ingest("lancewal_ingest_paused"): lambda minute: minute > 25,
+        },
+    ),
+    World(
+        "heartbeats are not read any more, since their partition has stopped",
+        {
+            **_heartbeats(_until(25, 6)),
+            _END: _per_minute(6, 1_000_000),
+            _STOPPED: lambda minute: minute > 25,
+        },
+        frozenset({"LancewalPartitionStopped"}),
     ),
     World("an index is refused", {_REFUSALS: _begins(20)}, frozenset({"LancewalIndexesBehind"})),
 )

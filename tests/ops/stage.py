@@ -1,7 +1,8 @@
 """What the faults are made on: a broker, an S3 server behind a proxy, PostgreSQL, two ingest processes, a flusher, and
 traffic.
 
-Beside them a small table whose topic is keyed by others, with a flusher of its own that Prometheus scrapes too.
+Beside them two small tables, each with a process of its own that Prometheus scrapes too: one whose topic is keyed by others
+has a flusher, and one of change events an ingest.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ from tests.whole_path.feed import COLUMNS, PARTITIONS, Record
 from tests.whole_path.world import World, make_world
 
 SCRAPE_S = 1
-JOBS = {"lancewal-ingest": ("ingest-1", "ingest-2"), "lancewal-flusher": ("keyed-flusher", "flusher")}
+JOBS = {"lancewal-ingest": ("ingest-1", "ingest-2", "events-ingest"), "lancewal-flusher": ("keyed-flusher", "flusher")}
 """Job of Prometheus -> the services that it scrapes."""
 SERVICES = (*chain.from_iterable(JOBS.values()), "keyed-ingest")
 """The last runs only while its topic is written, and is not scraped."""
@@ -49,6 +50,8 @@ TOPIC = "watched"
 LETTERS = f"{TOPIC}.dead-letters"
 KEYED = "keyed"
 """Topic of the other table, and what the names of its services begin with."""
+EVENTS = "events"
+"""Topic of the table of change events, and what the name of its service begins with."""
 FLUSHES = "flushes/"
 """In the path of what is stored of a flush."""
 _ACLS = {
@@ -115,6 +118,7 @@ class Stage:
     proxy: HttpFaultProxy
     world: World
     keyed: World
+    events: World
     folder: Path
     ports: dict[str, int]
     traffic: Traffic
@@ -129,7 +133,7 @@ class Stage:
             kind = "flusher" if "flusher" in name else "ingest"
             variable = f"LANCEWAL_HTTP__{kind.upper()}_PORT"
             environment = {variable: str(self.ports[name]), **more}
-            world = self.keyed if name.startswith(KEYED) else self.world
+            world = {KEYED: self.keyed, EVENTS: self.events}.get(name.partition("-")[0], self.world)
             self.services[name] = world.lancewal.start(kind, "run", environment=environment)
 
     def kill(self, *names: str) -> None:
@@ -258,6 +262,18 @@ class Stage:
         self.keyed.lancewal.succeed("conflict", "settle", f"{KEYED}-1", "--all", "--yes")
         self.kill("keyed-ingest")
 
+    def connector_writes(self, seconds: float, late_s: float) -> None:
+        """Write for so long what a connector does: changes that the source has made ``late_s`` before, and heartbeats."""
+        end = time.monotonic() + seconds
+        row = {**dict.fromkeys(COLUMNS), "customer": "customer-1", "id": 1}
+        key = b'{"customer":"customer-1","id":1}'
+        while time.monotonic() < end:
+            source = {"ts_ms": round(1000 * (time.time() - late_s))}
+            event = {"before": None, "after": row, "source": source, "op": "c"}
+            self.events.feed.send_raw(json.dumps(event).encode(), key)
+            self.events.feed.send_raw(json.dumps({"ts_ms": source["ts_ms"]}).encode(), b"heartbeat", partition=0)
+            time.sleep(0.3)
+
     @property
     def _index_files(self) -> set[Path]:
         return {file for file in self.store.directory.rglob("_indices/**/*") if file.is_file()}
@@ -321,8 +337,17 @@ def staged(folder: Path) -> Iterator[Stage]:
             table={"format": {"key": "bytes"}},
             ingest={"seal_age_s": 1},
         )
+        (folder / EVENTS).mkdir()
+        events = make_world(
+            broker,
+            EVENTS,
+            folder / EVENTS,
+            3,
+            region_key=("customer", "id"),
+            table={"format": {"key": "json-compact", "envelope": "debezium"}},
+        )
         traffic = Traffic(world)
-        stage = Stage(broker, store, catalog, proxy, world, keyed, folder, ports, traffic)
+        stage = Stage(broker, store, catalog, proxy, world, keyed, events, folder, ports, traffic)
         try:
             stage.start(*SERVICES)
             for one in (world, keyed):

@@ -93,6 +93,19 @@ ALERTS = (
         pending="2m",
     ),
     Alert(
+        "LancewalSourceSilent",
+        """
+        sum by (namespace, table) (increase(lancewal_ingest_records_passed_over_total{kind="heartbeat",@}[%past%]))
+        > %heartbeats%
+        and sum by (namespace, table) (changes(lancewal_ingest_end_position{@}[%window%])) == 0
+        and min by (namespace, table) (lancewal_kafka_connected_brokers{@}) > 0
+        """,
+        "The connector of {{ $labels.table }} has written nothing for %window%, not even a heartbeat",
+        "See in Kafka Connect whether the connector and its task run. Changes wait in the log of the source meanwhile.",
+        pending="15m",
+        values={"past": "1d", "heartbeats": 144, "window": "15m"},
+    ),
+    Alert(
         "LancewalVisibilityBurnsFast",
         _BURNS,
         "{{ $value | humanizePercentage }} of the rows of {{ $labels.table }} are not visible within %target% s (%long%)",

@@ -54,6 +54,19 @@ THROUGHPUT = Section(
             unit="s",
         ),
         Panel(
+            "From the source to durable",
+            "Time from a change in the source database until it is durable, of one of the newest changes of each segment. "
+            "Only tables with Debezium's envelope have it.",
+            "Far above the previous panel: the connector is late. Clocks that differ change it too.",
+            [
+                quantile(0.5, "lancewal_ingest_source_latency_seconds"),
+                quantile(0.99, "lancewal_ingest_source_latency_seconds"),
+            ],
+            "connector_gone",
+            ("LancewalSourceSilent",),
+            unit="s",
+        ),
+        Panel(
             "Newest durable record",
             "How long ago, by Kafka's time, the newest durable record of each partition was produced.",
             "Also grows on an idle topic and in a backfill of old times. Freshness shows how long records wait.",

@@ -6,6 +6,7 @@ from lancewal_core.process.metric_table import MetricTable, counter, gauge, hist
 from lancewal_core.process.service_metrics import ServiceMetricTable
 from lancewal_core.rows.schema import Op
 from lancewal_core.store.request_metrics import StoreMetricTable
+from lancewal_ingest.decode.outcomes import PASSED_OVER
 
 _LATENCY_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
 
@@ -51,6 +52,7 @@ class IngestMetricTable(KafkaMetricTable, StoreMetricTable, ServiceMetricTable, 
         "Records that are neither a row nor a fault, by kind: heartbeats, transactions and messages of a connector. So are "
         "records of another name than `table.format.record` under `table.on_other_record: ignore`.",
         "kind",
+        known=tuple(PASSED_OVER),
     )
     other_names = counter(
         "Members of rows that have a former name of a column, or a dropped or unknown one. Kind `not_utf8`: keys or headers "

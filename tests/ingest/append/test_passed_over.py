@@ -19,6 +19,7 @@ from lancewal_core.table.contract import Column, Contract
 from lancewal_core.table.drain import Drain
 from lancewal_core.wal.entry import FIRST_RECORDS, NoRowYet
 from lancewal_ingest.append.prepare import Consumed, Preparer
+from lancewal_ingest.decode.outcomes import PASSED_OVER
 from lancewal_ingest.event_table import IngestEvents
 from lancewal_ingest.service.metrics import IngestMetrics
 from lancewal_kafka.records import Records
@@ -207,4 +208,4 @@ def test_the_metric_counts_them_by_kind() -> None:
         for sample in family.samples
         if sample.name == "lancewal_ingest_records_passed_over_total"
     }
-    assert found == {"heartbeat": 5, "transaction": 1}
+    assert found == {**dict.fromkeys(PASSED_OVER, 0), "heartbeat": 5, "transaction": 1}
