@@ -1,4 +1,4 @@
-"""Which columns take the values of PostgreSQL's types in JSON without schemas, by the modes of the connector."""
+"""Which columns take the values of PostgreSQL's and MariaDB's types in JSON without schemas, by the modes of the connector."""
 
 from __future__ import annotations
 
@@ -21,6 +21,12 @@ ALWAYS: dict[str, tuple[str, Any]] = {
     "tstz": ("timestamp[us, UTC]", AT.replace(hour=10, tzinfo=UTC)), "ai": ("list<int32>", [1, None, 3]),
     "at": ("list<string>", ["a", None, "c d"]), "abool": ("list<bool>", [True, False, None]), "en": ("string", "happy"),
     "atstz": ("list<timestamp[us, UTC]>", [AT.replace(hour=10, tzinfo=UTC)]), "ip": ("string", "192.168.0.1/24"),
+    "vc": ("string", "varchar"), "ci": ("string", "CiText"), "x": ("string", '<r a="1"/>'), "tsv": ("string", "'a':1 'b':2"),
+    "jb": ("string", '{"a": [1, 2], "b": 1}'), "ttz": ("string", "10:34:56.123456Z"), "net": ("string", "10.0.0.0/8"),
+    "mac": ("string", "08:00:2b:01:02:03"), "vb": ("binary", b"\x05"), "aen": ("list<string>", ["sad", "ok"]),
+    "rts": ("string", '["2024-01-01 00:00:00+00","2024-01-02 00:00:00+00")'),
+    "auid": ("list<string>", ["a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11"]),
+    "tstz3": ("timestamp[ms, UTC]", AT_MS.replace(hour=10, tzinfo=UTC)),
     "r4": ("string", "[1,5)"), "b1": ("bool", True), "b8": ("binary", b"\xaa"), "o": ("int64", 4294967295),
     "pt": ("struct<x: float64, y: float64, wkb: binary, srid: int32>",
            {"x": 1.5, "y": -2.0, "wkb": b"\x01\x01" + bytes(9) + b"\xf8?" + bytes(7) + b"\xc0", "srid": None}),
@@ -31,6 +37,20 @@ DEFAULT: dict[str, tuple[str, Any]] = {
     "iv": ("int64", 37091106789000), "ad": ("list<int32>", [19782]),
     "num": ("struct<scale: int32, value: binary>", {"scale": 5, "value": b"\x04\xcb/"}),
 }  # fmt: skip
+MARIADB: dict[str, tuple[str, Any]] = {
+    "b": ("int8", 1), "t1": ("int8", 2), "ti": ("int8", -128), "tu": ("uint8", 255), "si": ("int16", -32768),
+    "mi": ("int32", -8388608), "i": ("int32", 4), "iu": ("uint32", 4294967295), "bi": ("int64", -(2**63)),
+    "de": ("binary", bytes.fromhex("075bcd15")), "f": ("float32", 1.5), "d": ("float64", 2.25), "b1": ("bool", True),
+    "b9": ("binary", b"U\x01"), "c": ("string", "c"), "vc": ("string", "varchar"), "tx": ("string", "text é 漢 😀"),
+    "bin": ("binary", b"bi\0\0"), "vb": ("binary", b"\0\xff"), "bl": ("binary", b"\xde\xad\xbe\xef"),
+    "js": ("string", '{"b": 1,  "a": [1]}'), "en": ("string", "b"), "st": ("string", "x,z"), "y": ("int32", 2024),
+    "da": ("int32", 19782), "ti0": ("int64", -3020399000000), "ti6": ("int64", 45296123456),
+    "dt": ("timestamp[ms]", AT.replace(microsecond=0)), "dt6": ("timestamp[us]", AT),
+    "ts": ("timestamp[us, UTC]", AT.replace(microsecond=0, tzinfo=UTC)), "ts6": ("timestamp[us, UTC]", AT.replace(tzinfo=UTC)),
+    "pt": ALWAYS["pt"], "dflt": ("int32", 7), "gen": ("int32", 8), "virt": ("int32", 12),
+}  # fmt: skip
+"""The row with the id 3.  A NULL in ``dflt`` is the DEFAULT."""
+FORMS_OF_MARIADB = {"dt": "epoch_ms", "dt6": "epoch_us"}
 FORMS = {"ts": "epoch_us", "ts3": "epoch_ms"}
 """Forms of the columns in the default modes."""
 STRINGS: dict[str, tuple[str, Any]] = {
@@ -44,9 +64,12 @@ STRINGS: dict[str, tuple[str, Any]] = {
 }  # fmt: skip
 
 
-def of_types(types: dict[str, tuple[str, Any]], forms: dict[str, str]) -> Contract:
+def of_types(
+    types: dict[str, tuple[str, Any]], forms: dict[str, str], key: tuple[str, ...] = ("tenant", "id"), **terms: Any
+) -> Contract:
     columns = {"tenant": "int32", "id": "int64", **{name: type_ for name, (type_, _) in types.items()}}
-    contract = contract_of(columns, ("tenant", "id"), on_unknown_column="ignore")
+    columns = {name: type_ for name, type_ in columns.items() if name in types or name in key}
+    contract = contract_of(columns, key, on_unknown_column="ignore", **terms)
     return contract.model_copy(
         update={"columns": tuple(_with_form(one, forms.get(one.name)) for one in contract.columns)}
     )
@@ -82,3 +105,34 @@ def test_a_decimal_of_the_default_mode_is_refused() -> None:
     (letter,) = [letter for one in taken(contract, [record]) for letter in one.outcome.letters]
     assert letter.kind == "type"
     assert "column 'num_ps'" in letter.message
+
+
+def test_values_of_mariadb_come_out_exactly() -> None:
+    records = [one for one in samples("mariadb_json", "all_types") if one.key != b'{"id":-1}']
+    found = table_after(of_types(MARIADB, FORMS_OF_MARIADB, ("id",)), records)
+    assert found['{"id":3}'] == {"id": 3, **{name: value for name, (_, value) in MARIADB.items()}}
+    assert {found['{"id":1}'][name] for name in MARIADB if name != "dflt"} == {None}
+    assert found['{"id":1}']["dflt"] == found['{"id":2}']["dflt"] == 7
+
+
+def test_an_unsigned_bigint_of_mariadb_above_2_63_is_refused_by_an_unsigned_column() -> None:
+    """The connector writes 2^64 - 1 as -1, in the key and in another column.  A signed column takes it as it comes."""
+    records = samples("mariadb_json", "all_types")
+    signed = table_after(of_types({"bu": ("int64", None)}, {}, ("id",)), records)
+    assert signed['{"id":-1}'] == {"id": -1, "bu": -1}
+    contract = of_types({"id": ("uint64", None), "bu": ("uint64", None)}, {}, ("id",), on_bad_record="dead-letter")
+    found = taken(contract, records)
+    letters = {letter.message.partition(":")[0]: letter.kind for one in found for letter in one.outcome.letters}
+    assert letters == {"column 'id'": "range", "column 'bu'": "range"}
+    rows = [row for one in found if one.outcome.entry for row in one.outcome.entry.rows.column("id").to_pylist()]
+    assert sorted(rows) == [1, 2]
+
+
+def test_zero_dates_of_mariadb() -> None:
+    """In a column that is NOT NULL a zero date comes as the first day of 1970, and in another one as null."""
+    types: dict[str, tuple[str, Any]] = {
+        "d": ("int32", 0), "dt": ("timestamp[ms]", datetime(1970, 1, 1)), "dn": ("int32", None), "dtn": ("timestamp[ms]", None)
+    }  # fmt: skip
+    contract = of_types(types, {"dt": "epoch_ms", "dtn": "epoch_ms"}, ("id",))
+    (row,) = table_after(contract, samples("mariadb_json", "zero_dates")).values()
+    assert row == {"id": 1, **{name: value for name, (_, value) in types.items()}}
