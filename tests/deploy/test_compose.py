@@ -25,23 +25,33 @@ ROOT = Path(__file__).resolve().parents[2]
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
 LANCEWAL = sorted(name for name, service in SERVICES.items() if service["image"].startswith("lancewal:"))
-JOBS = {"credentials", "topics", "table", "catalog", "grants"}
+JOBS = {"credentials", "topics", "table", "catalog", "grants", "accounts-topics", "connector", "accounts-table"}
 CATALOG = dict(line.split("=", 1) for line in (ROOT / "compose" / "catalog.env").read_text().splitlines()[1:])
 """Variables with which the profile `catalog` is started."""
 WITH_CATALOG = {"postgres", "catalog", "grants"}
+WITH_CDC = {
+    *("shop", "connect", "connector", "accounts-topics", "accounts-table", "accounts-ingest", "accounts-flusher"),
+}
+CONNECTOR: dict[str, str] = json.loads((ROOT / "compose" / "cdc" / "connector.json").read_text())
 
 TOP = {"name", "services", "configs", "volumes"}
 KEYS = {
     "image", "build", "pull_policy", "init", "read_only", "tmpfs", "cap_drop", "security_opt", "volumes", "environment",
     "ports", "healthcheck", "stop_grace_period", "entrypoint", "command", "depends_on", "configs", "user", "restart",
-    "deploy", "profiles",
+    "deploy", "profiles", "networks",
 }  # fmt: skip
 """Of the keys that Compose knows, those that are used here: a misspelt key would silently do nothing."""
 HEALTH_KEYS = {"test", "interval", "timeout", "retries", "start_period", "start_interval", "disable"}
 STORE_KEYS = {"LANCEWAL_STORAGE__OPTIONS__AWS_ACCESS_KEY_ID", "LANCEWAL_STORAGE__OPTIONS__AWS_SECRET_ACCESS_KEY"}
 PASSWORDS = {"LANCEWAL_CATALOG__PASSWORD", "CATALOG_OWNER_PASSWORD"}
-SECRET_FILES = STORE_KEYS | PASSWORDS
+SHOP_PASSWORDS = {"SHOP_OWNER_PASSWORD", "SHOP_CONNECTOR_PASSWORD"}
+SECRET_FILES = STORE_KEYS | PASSWORDS | SHOP_PASSWORDS
 _VARIABLE = re.compile(r"\$\{([A-Z_0-9]+):-([^}]*)\}")
+
+
+def filled(text: str, given: Mapping[str, str] = MappingProxyType({})) -> str:
+    """The text as Compose reads it, with the variables ``given``."""
+    return _VARIABLE.sub(lambda found: given.get(found[1]) or found[2], text)
 
 
 def has_health(service: Mapping[str, Any]) -> bool:
@@ -56,7 +66,7 @@ def settings_of(name: str, folder: Path, given: Mapping[str, str] = MappingProxy
     ``given`` are the variables of Compose."""
     raw = SERVICES[name]["environment"]
     assert all(isinstance(value, str) for value in raw.values()), "a truth value or number must be quoted"
-    environ = {key: _VARIABLE.sub(lambda found: given.get(found[1]) or found[2], text) for key, text in raw.items()}
+    environ = {key: filled(text, given) for key, text in raw.items()}
     assert environ["LANCEWAL_SECRETS_DIR"] == "/run/lancewal/secrets"
     environ["LANCEWAL_SECRETS_DIR"] = str(folder)
     for file in SECRET_FILES:
@@ -115,7 +125,7 @@ def test_grafana_finds_prometheus_the_dashboards_and_the_runbooks() -> None:
 
 def test_images_have_a_version() -> None:
     for service in SERVICES.values():
-        name, _, tag = service["image"].partition(":")
+        name, _, tag = filled(service["image"]).partition(":")
         assert re.fullmatch(r"v?\d+\.\d+(\.\d+)?", tag), service["image"]
         assert name.count("/") <= 1, "a registry's host is the machine's setting"
 
@@ -130,7 +140,7 @@ def test_what_is_waited_for_can_happen() -> None:
     for name, service in SERVICES.items():
         for other, how in service.get("depends_on", {}).items():
             where = f"{name} waits for {other}"
-            away = other in WITH_CATALOG and name not in WITH_CATALOG
+            away = not set(SERVICES[other].get("profiles", [])) <= set(service.get("profiles", []))
             assert how.get("required", True) is not away, where
             match how["condition"]:
                 case "service_healthy":
@@ -154,7 +164,8 @@ def test_jobs_end_and_services_come_back() -> None:
         if name in JOBS:
             assert service["restart"] == "no"
             assert name not in LANCEWAL or service["healthcheck"] == {"disable": True}
-    assert {SERVICES[name]["restart"] for name in ("ingest", "flusher")} == {"unless-stopped"}
+    for name in ("ingest", "flusher"):
+        assert SERVICES[name]["restart"] == SERVICES[f"accounts-{name}"]["restart"] == "unless-stopped"
 
 
 def test_ports_are_open_to_this_machine_only() -> None:
@@ -181,7 +192,9 @@ def test_our_containers_write_nowhere_but_in_tmp() -> None:
 # -- lancewal --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["catalog", "table", "ingest", "flusher"])
+@pytest.mark.parametrize(
+    "name", ["catalog", "table", "ingest", "flusher", "accounts-table", "accounts-ingest", "accounts-flusher"]
+)
 def test_every_variable_is_a_setting(name: str, tmp_path: Path) -> None:
     settings = settings_of(name, tmp_path, CATALOG if name in WITH_CATALOG else {})
     settings.need("table.uri", "kafka.bootstrap_servers", "storage.options")
@@ -209,11 +222,10 @@ def test_the_table_can_be_made(tmp_path: Path) -> None:
     settings = settings_of("table", tmp_path)
     rows = declared_rows(settings)
     assert rows.region_key == ("city",)
-    (script,) = SERVICES["topics"]["command"]
-    topics = re.search(r"for topic in (.*); do", script)
-    assert topics is not None
     topic = settings.table.topic
-    assert topics[1].split() == [topic, f"{topic}.dead-letters"]
+    (script,) = SERVICES["topics"]["command"]
+    assert "for topic in $$TOPICS; do" in script
+    assert SERVICES["topics"]["environment"]["TOPICS"].split() == [topic, f"{topic}.dead-letters"]
 
 
 def test_addresses_lead_to_services(tmp_path: Path) -> None:
@@ -249,8 +261,9 @@ def test_the_credentials_that_are_made_are_those_that_are_read(tmp_path: Path) -
 
 
 def test_without_the_profile_there_is_no_catalog(tmp_path: Path) -> None:
-    assert {name for name, service in SERVICES.items() if "profiles" in service} == WITH_CATALOG
+    assert {name for name, service in SERVICES.items() if "profiles" in service} == WITH_CATALOG | WITH_CDC
     assert all(SERVICES[name]["profiles"] == ["catalog"] for name in WITH_CATALOG)
+    assert all(SERVICES[name]["profiles"] == ["cdc"] for name in WITH_CDC)
     for name in ("table", "ingest", "flusher"):
         assert not settings_of(name, tmp_path).catalog.is_set
 
@@ -310,6 +323,78 @@ def test_the_services_role_is_made_with_the_rights_of_the_page(postgres: Postgre
         assert PostgresCatalog(url.replace("postgres@", "lancewal@"), "its own").tables() == {}
     finally:
         postgres.drop_role("lancewal")
+
+
+# -- the profile `cdc` -----------------------------------------------------------------------------------------
+
+
+def test_the_table_follows_the_topic_of_the_connector(tmp_path: Path) -> None:
+    from lancewal_tables.define.create import declared_rows
+
+    settings = settings_of("accounts-table", tmp_path)
+    assert declared_rows(settings).region_key == ("id",)
+    topic = f"{CONNECTOR['topic.prefix']}.{CONNECTOR['table.include.list']}"
+    topics = [topic, f"{topic}.dead-letters"]
+    assert settings.table.topic == topic
+    assert SERVICES["accounts-topics"]["environment"]["TOPICS"].split() == topics
+    (script,) = SERVICES["topics"]["command"]
+    assert f"--partitions {CONNECTOR['topic.creation.default.partitions']} " in script
+    for name in ("ingest", "flusher"):
+        service, other = SERVICES[f"accounts-{name}"], settings_of(f"accounts-{name}", tmp_path)
+        assert (other.table.uri, list(other.kafka.topics)) == (settings.table.uri, topics)
+        assert other.storage == settings.storage == settings_of(name, tmp_path).storage
+        assert service["networks"] == {"default": {"aliases": [name]}}, "Prometheus asks for the addresses of this name"
+
+
+def test_the_connector_finds_database_password_and_brokers() -> None:
+    shop, connect = SERVICES["shop"], SERVICES["connect"]
+    assert CONNECTOR["database.hostname"] == "shop"
+    assert CONNECTOR["database.dbname"] == shop["environment"]["POSTGRES_DB"]
+    assert shop["command"] == ["postgres", "-c", "wal_level=logical"]
+    assert (
+        connect["environment"]["BOOTSTRAP_SERVERS"]
+        == SERVICES["ingest"]["environment"]["LANCEWAL_KAFKA__BOOTSTRAP_SERVERS"]
+    )
+    named = re.fullmatch(r"\$\{dir:/secrets:(\w+)\}", CONNECTOR["database.password"])
+    assert named is not None
+    assert {named[1], Path(shop["environment"]["POSTGRES_PASSWORD_FILE"]).name} == SHOP_PASSWORDS
+    assert connect["environment"]["CONNECT_CONFIG_PROVIDERS"] == "dir"
+    assert "secrets:/secrets:ro" in connect["volumes"]
+    (job,) = SERVICES["connector"]["command"]
+    (mounted,) = SERVICES["connector"]["configs"]
+    assert COMPOSE["configs"][mounted["source"]] == {"file": "compose/cdc/connector.json"}
+    assert f'"{mounted["target"]}"' in job
+    compile(job, "connector", "exec")
+
+
+def test_the_database_has_the_columns_of_the_table_and_rights_for_the_connector(
+    postgres: PostgresServer, tmp_path: Path
+) -> None:
+    """The script runs on a real server, and the connector's role reads and writes."""
+    settings = settings_of("accounts-table", tmp_path)
+    (tmp_path / "SHOP_CONNECTOR_PASSWORD").write_text(PASSWORD)
+    script = (ROOT / "compose" / "cdc" / "shop.sql").read_text().replace("/secrets/", f"{tmp_path}/")
+    database, role = CONNECTOR["database.dbname"], CONNECTOR["database.user"]
+    postgres.run(f"CREATE DATABASE {database}")
+    where = {"PGHOST": "127.0.0.1", "PGPORT": str(postgres.port), "PGUSER": "postgres", "PGPASSWORD": PASSWORD}
+    command = [str(postgres.program("psql")), "--no-psqlrc", "--quiet", "--set", "ON_ERROR_STOP=1", database]
+    try:
+        subprocess.run(command, input=script, text=True, env={"PATH": "/usr/bin:/bin", **where}, check=True)
+        found = postgres.run(
+            "SELECT attname FROM pg_attribute WHERE attrelid = 'accounts'::regclass AND attnum > 0 ORDER BY attnum",
+            database,
+        )
+        assert [name for (name,) in found] == list(settings.table.columns)
+        published = postgres.run("SELECT * FROM pg_publication_tables ORDER BY 3", database)
+        names = [f"{schema}.{table}" for _, schema, table, *_ in published]
+        signals = CONNECTOR["signal.data.collection"]
+        assert names == [CONNECTOR["table.include.list"], signals]
+        assert published[0][0] == CONNECTOR["publication.name"]
+        postgres.run(f"INSERT INTO {signals} VALUES ('one', 'log', '')", database, role)
+        assert postgres.run("SELECT count(*) FROM accounts", database, role) == [(2,)]
+    finally:
+        postgres.run(f"DROP DATABASE {database}")
+        postgres.run(f"DROP ROLE IF EXISTS {role}")
 
 
 @pytest.mark.parametrize("service", ["ingest", "flusher"])

@@ -29,7 +29,7 @@ DECLARED = {
         *("SearchRows", "Snapshot", "spark", "Token", "Match", "Phrase", "Boolean", "Boost", "RRF"),
     },
     "lancewal.namespace": {"PostgresNamespace"},
-    "lancewal.sandbox": {"KafkaBroker", "RegistryServer"},
+    "lancewal.sandbox": {"ConnectWorker", "KafkaBroker", "RegistryServer"},
     "lancewal.spark": {"count", "load_dataframe", "receipt_of", "session", "view"},
 }
 #: Pages for who changes lancewal, not for who uses it.

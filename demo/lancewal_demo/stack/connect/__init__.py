@@ -1,4 +1,4 @@
-"""Kafka Connect on 127.0.0.1, for tests: its worker, Debezium's connector for PostgreSQL, and Apicurio's converter.
+"""Kafka Connect on 127.0.0.1, for tests and to try it: its worker, Debezium for PostgreSQL, and Apicurio's converter.
 
 They are fetched once, like Kafka's jars (``connect_jars``).
 """

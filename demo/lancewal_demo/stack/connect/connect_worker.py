@@ -25,15 +25,25 @@ _START_TIMEOUT_S = 300.0
 class ConnectWorker(Restartable):
     """A worker that runs inside ``with``.  ``kill``, ``stop`` and ``restart`` keep offsets, connectors and the port."""
 
-    def __init__(self, directory: Path, bootstrap_servers: str, connectors: Mapping[str, Mapping[str, str]]) -> None:
-        """Prepare a worker with its files in ``directory``.  ``connectors``: by name, the settings of each."""
-        self.directory = directory
+    def __init__(
+        self,
+        directory: str | Path,
+        bootstrap_servers: str,
+        connectors: Mapping[str, Mapping[str, str]],
+        port: int | None = None,
+    ) -> None:
+        """Prepare a worker with its files in ``directory``.  ``connectors``: by name, the settings of each.
+
+        Its REST interface listens on ``port``, otherwise on a free one.
+        """
+        self.directory = Path(directory).absolute()
         self._bootstrap_servers = bootstrap_servers
         self._connectors = dict(connectors)
-        self._port = free_ports(1)[0]
+        self._port = free_ports(1)[0] if port is None else port
 
     @property
     def url(self) -> str:
+        """Address of the REST interface."""
         return f"http://127.0.0.1:{self._port}"
 
     @property
