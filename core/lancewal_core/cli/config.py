@@ -35,25 +35,32 @@ def init(
             help="File with a schema of Avro (.avsc), Protobuf (.proto), JSON Schema or Kafka Connect.", metavar="FILE"
         ),
     ] = None,
+    from_debezium: Annotated[
+        str,
+        typer.Option(
+            help="Topic of a Debezium connector (kafka.bootstrap_servers) whose newest records are read.",
+            metavar="TOPIC",
+        ),
+    ] = "",
     config: ConfigOption = None,
 ) -> None:
-    """Propose settings for the table of a topic, from the schema of its values.
+    """Propose settings for the table of a topic, from the schema of its values or from its newest records.
 
-    The text is a settings file with the columns. Keys come from the key's subject. What the schema does not say stands as a
-    comment. Nothing is written: `> lancewal.yaml` makes a file of it.
+    The text is a settings file with the columns. Keys come from the key's subject, or from the record keys. What the schema
+    or the records do not say stands as a comment. Nothing is written: `> lancewal.yaml` makes a file of it.
 
     Example: lancewal config init --from-subject orders-value
     """
     from lancewal_core.errors import InvalidInput, InvalidSettings
 
-    if bool(from_subject) == (from_schema is not None):
-        raise InvalidInput("name one source: --from-subject NAME, or --from-schema FILE")
+    if [bool(from_subject), from_schema is not None, bool(from_debezium)].count(True) != 1:
+        raise InvalidInput("name one source: --from-subject NAME, --from-schema FILE, or --from-debezium TOPIC")
     settings = read_settings(config, find="none")
     try:
         (propose,) = (entry.load() for entry in entry_points(group=_PROPOSALS))
     except (ImportError, ValueError):
         raise InvalidSettings("config init needs the extra ingest: pip install 'lancewal[ingest]'") from None
-    say(propose(settings, from_subject, from_schema))
+    say(propose(settings, from_subject, from_schema, from_debezium))
 
 
 @app.command()
@@ -62,8 +69,8 @@ def check(config: ConfigOption = None) -> None:
 
     If the settings name a topic and brokers, and the extra `ingest` is installed, the topic's newest ten records are read
     too. The command says which of them would be rows, which are of another format, and whether their keys tell another
-    partitioner. If it could compare no record, it says so. The settings stay valid whatever the topic holds, and if no
-    broker answers.
+    partitioner. With `table.format.envelope` it names settings of the connector that are missing or harmful. If it could
+    compare no record, it says so. The settings stay valid whatever the topic holds, and if no broker answers.
 
     Example: lancewal config check -c lancewal.yaml
     """

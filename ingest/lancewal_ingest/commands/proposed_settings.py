@@ -1,4 +1,4 @@
-"""The settings that ``lancewal config init`` proposes for a table, from a schema of a registry or of a file.
+"""The settings that ``lancewal config init`` proposes for a table, from a schema of a registry or of a file, or from a topic.
 
 1. The text is a settings file.  What a schema does not say stands in it as a comment, with the value that is most likely.
    With these lines taken, ``lancewal config check`` accepts the file.
@@ -6,16 +6,20 @@
    name no column can have gets another name for its column.
 3. The key's schema, in the subject beside that of the values, says the keys if its fields are columns.
 4. Of several messages in a schema the first one has the columns, and the file takes records of its name alone.
-5. Nothing is written, and no secret of the settings is shown.
+5. From a topic of Debezium's connector, the newest records say all of it (``connector_topic``), and comments name settings
+   of the connector that are missing or harmful.
+6. Nothing is written, and no secret of the settings is shown.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import textwrap
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lancewal_core.errors import InvalidInput, InvalidSettings
+from lancewal_core.errors import InvalidInput, InvalidSettings, counted
+from lancewal_core.settings.sections import PLACEHOLDER
 from lancewal_ingest.commands.schema_fields import RecordSchema, of_connect, of_writer
 from lancewal_ingest.commands.settings_text import (
     SHOWN,
@@ -25,20 +29,26 @@ from lancewal_ingest.commands.settings_text import (
     column_lines,
     columns_for,
     flow,
+    key_lines,
     said,
 )
 
 if TYPE_CHECKING:
     from lancewal_core.settings.load import Settings
     from lancewal_core.wal.writer_schemas import WriterSchema
+    from lancewal_ingest.commands.connector_topic import ConnectorTopic
 
 _VALUE, _KEY = "-value", "-key"
 _OTHERS_MAX = 10
 """Most other messages of a schema that are listed."""
 
 
-def proposed_settings(settings: Settings, subject: str, file: Path | None) -> str:
-    """Return a settings file for the values of a subject's newest schema, or of the schema in a file."""
+def proposed_settings(settings: Settings, subject: str, file: Path | None, topic_of_connector: str = "") -> str:
+    """Return a settings file for the values of a subject's newest schema, or of the schema in a file.
+
+    ``topic_of_connector``: topic of Debezium's connector, whose newest records say it instead."""
+    if topic_of_connector:
+        return _of_topic(settings, topic_of_connector)
     if file is not None:
         return _text(_of_file(file), f"the schema in {file.name}")
     if not settings.registry.url:
@@ -51,9 +61,12 @@ def proposed_settings(settings: Settings, subject: str, file: Path | None) -> st
         raise InvalidInput(f"--from-subject {subject[:SHOWN]!a}: the registry has no such subject")
     topic = subject.removesuffix(_VALUE) if subject.endswith(_VALUE) else ""
     key = registry.newest(f"{topic}{_KEY}") if topic else None
+    return _text(of_writer(found), f"the newest schema of subject {subject}", topic, key, _shown_registry(settings))
+
+
+def _shown_registry(settings: Settings) -> dict[str, str]:
     shown = settings.masked()["registry"]
-    own = {name: shown[name] for name in ("url", "context") if shown[name]}
-    return _text(of_writer(found), f"the newest schema of subject {subject}", topic, key, own)
+    return {name: shown[name] for name in ("url", "context") if shown[name]}
 
 
 def _of_file(file: Path) -> RecordSchema:
@@ -81,6 +94,49 @@ def _of_file(file: Path) -> RecordSchema:
         return of_connect(orjson.dumps(given))
     properties = isinstance(given, dict) and not {"$schema", "properties", "$ref"}.isdisjoint(given)
     return of_writer(WriterSchema("json-schema" if properties else "avro", data.decode()))
+
+
+def _of_topic(settings: Settings, topic: str) -> str:
+    from lancewal_ingest.commands.topic_sample import looked_at
+
+    settings.need("kafka.bootstrap_servers")
+    return connector_settings(looked_at(settings, topic), topic, settings)
+
+
+def connector_settings(found: ConnectorTopic, topic: str, settings: Settings) -> str:
+    """Return a settings file for a topic of a connector."""
+    columns, left_out = columns_for(found.fields)
+    if not are_keys(found.key_names, columns):
+        named = ", ".join(f"{said(name)} ({dict(found.fields)[name]})" for name in found.key_names)
+        raise InvalidInput(
+            f"the columns of the record key cannot be keys of a table: {named}. Keys are texts, integers, booleans, dates, "
+            "uuids and binaries: decimal.handling.mode=string in the connector makes a number a text"
+        )
+    lines = [
+        f"# Proposed from the newest {counted(found.records, 'record')} of topic {said(topic)}.",
+        "# Take what applies of the lines that begin with #, and set in the connector and at the source:",
+        *(textwrap.fill(f"- {one}", 120, initial_indent="# ", subsequent_indent="#   ") for one in found.advice),
+        "table:",
+        "  # uri: s3://bucket/tables/orders          # The folder of the table.",
+        f"  topic: {flow(topic)}",
+        "  format:",
+        f"    value: {found.value}",
+        f"    key: {found.key}",
+        f"    envelope: {found.envelope}",
+    ]
+    if settings.table.format.unavailable_value != PLACEHOLDER:
+        lines.append(f"    unavailable_value: {flow(settings.table.format.unavailable_value)}")
+    lines += key_lines(found.key_names, columns)
+    lines.append("  partitioner: murmur2    # Kafka Connect has Java's partitioner.")
+    if found.compacted:
+        lines.append("  patches: false    # The topic is compacted, which removes records that a patch builds on.")
+    left_out = [(name, found.remarks.get(name, why)) for name, why in left_out]
+    lines += column_lines(columns, left_out, found.remarks)
+    registry = _shown_registry(settings)
+    if registry and found.value not in ("json", "connect-json"):
+        lines.append(block({"registry": registry}))
+    lines.append(block({"kafka": {"bootstrap_servers": settings.kafka.bootstrap_servers}}))
+    return "\n".join(lines)
 
 
 def _text(
@@ -117,7 +173,7 @@ def _text(
         lines.append(
             f"    # key: {key.kind}    # The key's subject has a schema, which is no record of some of these columns."
         )
-    lines += _key_lines(keyed, columns)
+    lines += key_lines([] if keyed is None else [name for name, _ in keyed.fields], columns)
     lines.append(
         "  # partitioner: crc32    # If producers use librdkafka's default (Python, Go, .NET, C). Java's is murmur2."
     )
@@ -139,18 +195,6 @@ def _keyed_by(key: WriterSchema | None, columns: Columns) -> RecordSchema | None
     names = [name for name, _ in found.fields]
     known = {field or column for column, (_, field) in columns.items()}
     return found if names and known.issuperset(names) and are_keys(names, columns) else None
-
-
-def _key_lines(keyed: RecordSchema | None, columns: Columns) -> Iterator[str]:
-    if keyed is not None:
-        by_field = {field or column: column for column, (_, field) in columns.items()}
-        names = [by_field[name] for name, _ in keyed.fields]
-        yield f"  primary_key: {flow(names)}"
-        yield f"  region_key: {flow(names)}"
-        return
-    likely = next((name for name in columns if are_keys([name], columns)), "id")
-    yield f"  # primary_key: {flow([likely])}    # The columns that identify a row."
-    yield f"  # region_key: {flow([likely])}    # The columns that producers key by, as format.key says."
 
 
 def _listed(names: Sequence[str]) -> str:

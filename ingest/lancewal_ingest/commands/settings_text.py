@@ -12,6 +12,7 @@ import re
 import sys
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from lancewal_core.errors import InvalidSchema, counted
@@ -85,13 +86,29 @@ def are_keys(names: Sequence[str], columns: Columns) -> bool:
     return True
 
 
-def column_lines(columns: Columns, left_out: Sequence[tuple[str, str]]) -> Iterator[str]:
-    """Yield the lines of the columns.  Comments name the fields without one."""
+def key_lines(names: Sequence[str], columns: Columns) -> Iterator[str]:
+    """Yield the lines of the keys.  ``names``: those in records; empty if nobody knows them."""
+    if names:
+        by_field = {field or column: column for column, (_, field) in columns.items()}
+        found = flow([by_field[name] for name in names])
+        yield f"  primary_key: {found}"
+        yield f"  region_key: {found}"
+        return
+    likely = next((name for name in columns if are_keys([name], columns)), "id")
+    yield f"  # primary_key: {flow([likely])}    # The columns that identify a row."
+    yield f"  # region_key: {flow([likely])}    # The columns that producers key by, as format.key says."
+
+
+def column_lines(
+    columns: Columns, left_out: Sequence[tuple[str, str]], remarks: Mapping[str, str] = MappingProxyType({})
+) -> Iterator[str]:
+    """Yield the lines of the columns.  Comments name the fields without one, and have the remarks about fields."""
     yield "  columns:" if columns else "  columns: {}    # The schema has no field that can be a column."
     for name, (type_, field) in columns.items():
         text = _type_text(type_)
         column = block({name: text if field is None else {"type": text, "field": field}})
-        yield textwrap.indent(column, " " * 4)
+        remark = remarks.get(field or name)
+        yield textwrap.indent(f"{column}    # {remark}" if remark else column, " " * 4)
     yield from (f"    # No column for field {said(name)}: {why}" for name, why in left_out[:_NOT_TAKEN_MAX])
     if left_out[_NOT_TAKEN_MAX:]:
         yield f"    # No column for {counted(len(left_out) - _NOT_TAKEN_MAX, 'further field')}."

@@ -12,7 +12,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lancewal_core.errors import LancewalError, RetentionLost, TopicMissing, counted
+from lancewal_core.errors import InvalidInput, LancewalError, RetentionLost, TopicMissing, counted
 from lancewal_core.names.ids import Position, Region, TopicId
 from lancewal_core.record_keys.key_format import has_region_key
 from lancewal_core.record_keys.why_misrouted import other_partitioner
@@ -26,10 +26,16 @@ if TYPE_CHECKING:
     from lancewal_core.settings.load import Settings
     from lancewal_core.settings.sections import TableSettings
     from lancewal_ingest.append.prepare import Consumed
-    from lancewal_kafka.topic import TopicFacts, TopicInspector
+    from lancewal_ingest.commands.connector_topic import ConnectorTopic
+    from lancewal_kafka.topic import TopicFacts, TopicInspector, TopicState
 
 RECORDS = 10
 """Number of newest records that are shown."""
+_OF_CONNECTOR = 200
+"""Newest records of each partition from which a table of a connector's topic is proposed: few values tell little about
+a column."""
+_BYTES_MAX = 32 << 20
+"""Bytes of values at which no further partition is read for that."""
 _PARTITIONS_MAX = 10
 """Most partitions whose last records are read, each with a consumer of its own."""
 _TIMEOUT_S = 10.0
@@ -63,32 +69,59 @@ def newest_records(settings: Settings) -> str:
         )
     from lancewal_kafka.topic import TopicInspector
 
-    forms, placed = set[str](), set[tuple[bytes | None, int]]()
+    forms = set[str]()
     try:
         inspector = TopicInspector(settings.kafka.client(), _TIMEOUT_S)
         facts = inspector.identify(topic)
-        seen = _newest(settings, inspector, facts, forms, placed)
+        parts = list(_parts(settings, inspector, topic, facts, RECORDS))
+        seen = _newest(settings, facts, parts, forms)
+        advice = _of_connector(settings, parts, facts.partitions)
     except TopicMissing:
         return f"Topic {topic} does not exist. {_OPEN}"
     except LancewalError as error:
         return f"Topic {topic} was not looked at: {error}"
     if not seen:
         return f"Topic {topic} has no record yet. {_OPEN}"
+    placed = {(key, part.region.partition) for part in parts for key in part.records.keys}
     other = other_partitioner(placed, facts.partitions, settings.table.partitioner)
-    return _text(topic, seen, forms, other, declared=_declares_rows(settings.table))
+    text = _text(topic, seen, forms, other, declared=_declares_rows(settings.table))
+    return "\n".join([text, *advice])
 
 
-def _newest(
-    settings: Settings,
-    inspector: TopicInspector,
-    facts: TopicFacts,
-    forms: set[str],
-    placed: set[tuple[bytes | None, int]],
-) -> list[_Seen]:
-    """Return the newest records.  Add the schemas that their keys name to ``forms``, and their keys with the partitions of
-    these to ``placed``."""
-    topic = settings.table.topic
-    seen: list[_Seen] = []
+def looked_at(settings: Settings, topic: str) -> ConnectorTopic:
+    """Return the table that fits a topic of Debezium's connector, by its newest records."""
+    from lancewal_kafka.topic import TopicInspector
+
+    inspector = TopicInspector(settings.kafka.client(), _TIMEOUT_S)
+    state = inspector.describe(topic)
+    parts, nbytes = [], 0
+    for part in _parts(settings, inspector, topic, state, _OF_CONNECTOR):
+        parts.append(part)
+        nbytes += sum(len(value or b"") for value in part.records.values)
+        if nbytes > _BYTES_MAX:
+            break
+    return fitting(settings, parts, state.partitions, compacted=state.compacted)
+
+
+def fitting(settings: Settings, parts: Sequence[Consumed], partitions: int, *, compacted: bool) -> ConnectorTopic:
+    """Return the table that fits some records of a connector's topic, which has so many partitions."""
+    from lancewal_ingest.commands.connector_topic import connector_topic
+    from lancewal_ingest.registry.asked import AskedSchemas
+
+    return connector_topic(
+        parts,
+        AskedSchemas.of(settings.registry),
+        partitions,
+        asked=bool(settings.registry.url),
+        placeholder=settings.table.format.unavailable_value,
+        compacted=compacted,
+    )
+
+
+def _parts(
+    settings: Settings, inspector: TopicInspector, topic: str, facts: TopicFacts | TopicState, records: int
+) -> Iterator[Consumed]:
+    """Yield the newest records of each partition that has some, of a few partitions."""
     limits = inspector.limits(topic, range(facts.partitions))
     filled = [(p, span) for p, span in limits.items() if not isinstance(span, LancewalError) and span[0] < span[1]]
     errors = [span for span in limits.values() if isinstance(span, LancewalError)]
@@ -96,11 +129,37 @@ def _newest(
         raise errors[0]
     for partition, (low, end) in filled[:_PARTITIONS_MAX]:
         region = Region(topic, TopicId(facts.topic_id), partition)
-        part = _part(settings, region, max(low, Position(end - RECORDS)), end)
+        part = _part(settings, region, max(low, Position(end - records)), end)
         if part is not None:
-            seen += _seen(part, *_judged(settings, facts, part, forms))
-            placed.update((key, partition) for key in part.records.keys)
+            yield part
+
+
+def _newest(settings: Settings, facts: TopicFacts, parts: Sequence[Consumed], forms: set[str]) -> list[_Seen]:
+    """Return the newest records, and add the schemas that their keys name to ``forms``."""
+    seen: list[_Seen] = []
+    for part in parts:
+        seen += _seen(part, *_judged(settings, facts, part, forms))
     return sorted(seen, key=lambda one: one.at)[-RECORDS:]
+
+
+def _of_connector(settings: Settings, parts: Sequence[Consumed], partitions: int) -> Iterator[str]:
+    """Yield what ``lancewal config init --from-debezium`` would say about these records, if the settings have an envelope."""
+    table = settings.table
+    if table.format.envelope == "none" or not parts:
+        return
+    try:
+        found = fitting(settings, parts, partitions, compacted=not table.patches)
+    except InvalidInput as refused:
+        yield f"  connector: {refused}"
+        return
+    for name, ours, other in (
+        ("table.format.envelope", table.format.envelope, found.envelope),
+        ("table.format.value", table.format.value, found.value),
+        ("table.format.key", table.format.key, found.key),
+    ):
+        if ours != other:
+            yield f"  connector: {name} is {ours}, and the connector's records ask for {other}"
+    yield from (f"  connector: {one}" for one in found.advice)
 
 
 def _part(settings: Settings, region: Region, first: Position, end: Position) -> Consumed | None:

@@ -45,7 +45,7 @@ from lancewal_kafka.headers import HeaderList
 DELETED = "__deleted"
 MakeDecoder = Callable[[RowSchema, Naming], ValueDecoder]
 """Function that returns the decoder of a format for columns."""
-_OLD_KEY = "__debezium.oldkey"
+OLD_KEY = "__debezium.oldkey"
 """Header of the first record of a changed key, whose row has no former values under the new key."""
 _NONE: Indexes = np.zeros(0, np.int64)
 _MAYBE_NO_ROW = frozenset({"missing_key", "unknown_column"})
@@ -68,7 +68,7 @@ class UnwrappedRows:
         self._inner = make(*_with_deleted(rows, naming))
         self.names: Collection[str] = [name for name in self._inner.names if name != DELETED]
         self._unavailable = envelope.unavailable(rows)
-        self.headers: Collection[str] = [*self._inner.headers, _OLD_KEY]
+        self.headers: Collection[str] = [*self._inner.headers, OLD_KEY]
 
     @property
     def growth(self) -> Growth:
@@ -112,8 +112,8 @@ class UnwrappedRows:
         for part in decoded.parts:
             rows, deleted = self._divided(part, refused)
             kept = np.ones(len(rows.indexes), np.bool_)
-            if _OLD_KEY in headers:
-                kept = headers[_OLD_KEY].is_null().to_numpy(zero_copy_only=False)[rows.indexes]
+            if OLD_KEY in headers:
+                kept = headers[OLD_KEY].is_null().to_numpy(zero_copy_only=False)[rows.indexes]
             parts.append(self._unavailable.kept(rows, kept, kept, others, refused))
             deletes.append(deleted)
         return replace(

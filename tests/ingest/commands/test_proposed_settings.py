@@ -21,6 +21,7 @@ from lancewal_core.errors import InvalidInput, InvalidSettings
 from lancewal_core.rows.column_types import parse_type
 from lancewal_core.rows.schema import COLUMNS_MAX, Op
 from lancewal_core.settings.load import Settings, load_settings
+from lancewal_core.table.contract import Contract
 from lancewal_core.wal.writer_schemas import SCHEMA_BYTES_MAX, WriterSchema
 from lancewal_ingest.commands.proposed_settings import proposed_settings
 from lancewal_ingest.decode.naming import naming_of
@@ -66,22 +67,26 @@ def columns(text: str) -> dict[str, Any]:
 def checked(text: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> Settings:
     """The settings of a proposal, which ``config check`` accepts."""
     file = folder / "lancewal.yaml"
-    file.write_text(re.sub("^kafka: .*$", "", taken(text), flags=re.M))
+    file.write_text(re.sub("^kafka:.*(\n +.*)?$", "", taken(text), flags=re.M))
     assert cli.run(("config", "check", "-c", str(file))) == 0, capsys.readouterr().err
     assert "The settings are valid." in capsys.readouterr().out
     return load_settings(file, {})
 
 
-def decoded(settings: Settings, value: bytes) -> list[Any]:
-    """The cells of the row that a value becomes in the table that the settings declare."""
-    contract = first_contract("/t", None, declared_rows(settings), settings.table, TOPIC)
+def with_field_ids(contract: Contract) -> Contract:
+    """The contract as it is once a table was made."""
     numbers = itertools.count()
 
     def ids(type_: pa.DataType) -> list[int]:
         return [next(numbers), *(one for n in range(type_.num_fields) for one in ids(type_.field(n).type))]
 
     columns = [one.model_copy(update={"field_ids": tuple(ids(parse_type(one.type)))}) for one in contract.columns]
-    contract = contract.model_copy(update={"columns": tuple(columns)})
+    return contract.model_copy(update={"columns": tuple(columns)})
+
+
+def decoded(settings: Settings, value: bytes) -> list[Any]:
+    """The cells of the row that a value becomes in the table that the settings declare."""
+    contract = with_field_ids(first_contract("/t", None, declared_rows(settings), settings.table, TOPIC))
     decoder = value_decoder(contract.value_format, contract.rows, naming_of(contract))
     found = decoder.decode([value], np.full(1, Op.UPSERT, np.uint8))
     assert found.refused == []
@@ -287,9 +292,11 @@ def test_a_file_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[
 
 
 def test_one_source_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for given in ((), ("--from-subject", "s", "--from-schema", "f")):
+    for given in ((), ("--from-subject", "s", "--from-schema", "f"), ("--from-schema", "f", "--from-debezium", "t")):
         assert cli.run(("config", "init", *given)) == 2
         assert "name one source" in capsys.readouterr().err
+    assert cli.run(("config", "init", "--from-debezium", "t")) == 2
+    assert "kafka.bootstrap_servers" in capsys.readouterr().err
 
 
 def subject(registry: StubRegistry, name: str, schema: object, kind: str = "AVRO") -> None:

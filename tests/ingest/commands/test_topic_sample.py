@@ -12,6 +12,7 @@ from confluent_kafka.admin import AdminClient
 
 from lancewal_core.cli import program as cli
 from lancewal_demo.stack import KafkaBroker
+from tests.support.debezium import samples
 from tests.support.topics import make_topics
 
 pytestmark = pytest.mark.kafka
@@ -135,8 +136,42 @@ def test_events_of_a_connector(
     first, second, *rest = said(config, capsys).splitlines()
     assert first == f"Topic {topic_name}: 2 of the newest 5 records would be rows."
     assert second == "  1 passed over: neither rows nor bad, such as heartbeats"
-    assert [line.split(":")[0] for line in rest] == ["  1 key_form", "  1 truncate"]
+    assert [line.split(":")[0] for line in rest] == ["  1 key_form", "  1 truncate", "  connector"]
     assert "message.key.columns" in rest[0]
+    assert "the record has no key" in rest[2]
+
+
+def test_a_proposal_from_the_newest_records(
+    kafka: KafkaBroker, topic_name: str, config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """``config check`` takes the proposed file, and says the same about the connector."""
+    config.write_text(f"kafka: {{bootstrap_servers: '{kafka.bootstrap_servers}'}}\n")
+
+    def proposed(code: int = 0) -> str:
+        assert cli.run(("config", "init", "--from-debezium", topic_name, "-c", str(config))) == code
+        out, err = capsys.readouterr()
+        return err if code else out
+
+    assert "does not exist" in proposed(2)
+    make_topics(kafka.bootstrap_servers, {topic_name: 3}, {"cleanup.policy": "compact"})
+    assert "no record yet" in proposed(2)
+    records = samples("postgres_json", "accounts")
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "partitioner": "murmur2_random"})
+    for record in records:
+        producer.produce(topic_name, record.value, record.key)
+    producer.flush()
+    text = proposed()
+    assert f"# Proposed from the newest {len(records)} records of topic {topic_name}." in text
+    config.write_text(text)
+    first, *rest = said(config, capsys).splitlines()
+    assert first == f"Topic {topic_name}: 10 of the newest 10 records would be rows."
+    assert rest
+    assert all(line.startswith("  connector: ") for line in rest)
+    above = " ".join(line.removeprefix("#").strip() for line in text.splitlines() if line.startswith("#"))
+    assert all(line.removeprefix("  connector: ") in above for line in rest)
+    config.write_text(text.replace("envelope: debezium", "envelope: debezium-unwrapped"))
+    wrong = "table.format.envelope is debezium-unwrapped, and the connector's records ask for debezium"
+    assert f"  connector: {wrong}" in said(config, capsys)
 
 
 def test_what_cannot_be_looked_at(
