@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Literal
 
 import pyarrow as pa
 
@@ -34,6 +33,14 @@ from lancewal_ingest.envelopes.connector_modes import MODES
 from lancewal_ingest.envelopes.envelope import NO_ENVELOPE, EnvelopeRules
 from lancewal_ingest.envelopes.json_events import JsonEvents, connect_events
 from lancewal_ingest.envelopes.unwrapped import UnwrappedRows
+
+_FRAMED: Mapping[str, Callable[[RowSchema, Naming], FramedFormat]] = {
+    "avro": AvroFormat,
+    "protobuf": ProtobufFormat,
+    "json-schema": JsonSchemaFormat,
+}
+"""Formats of values of a schema registry."""
+_FRAMED_KEYS = {**_FRAMED, "avro": AvroKeyFormat}
 
 
 def value_decoder(
@@ -68,19 +75,8 @@ def value_decoder(
             return JsonDecoder(rows, naming)
         case "connect-json":
             return ConnectDecoder(rows, naming)
-        case "avro" | "protobuf" | "json-schema":
-            return FramedDecoder(_framed_format(value_format, rows, naming), rows, naming, schemas, accepted)
-
-
-def _framed_format(named: Literal["avro", "protobuf", "json-schema"], rows: RowSchema, naming: Naming) -> FramedFormat:
-    """Return the format of that name, of values or of keys."""
-    match named:
-        case "avro":
-            return AvroFormat(rows, naming)
-        case "protobuf":
-            return ProtobufFormat(rows, naming)
-        case "json-schema":
-            return JsonSchemaFormat(rows, naming)
+        case _:
+            return FramedDecoder(_FRAMED[value_format](rows, naming), rows, naming, schemas, accepted)
 
 
 def record_keys(contract: Contract, schemas: Schemas = NO_SCHEMAS) -> RecordKeys | None:
@@ -102,11 +98,8 @@ def record_keys(contract: Contract, schemas: Schemas = NO_SCHEMAS) -> RecordKeys
         case "connect-json":
             connect = ConnectDecoder(of_key, naming)
             return ComparedKeys(connect, rows, {}, FormsByText(connect.schema_texts, contract.key_forms))
-        case "avro":
-            framed: FramedFormat = AvroKeyFormat(of_key, naming)
-        case "protobuf" | "json-schema":
-            framed = _framed_format(contract.key_format, of_key, naming)
-        case _:
-            return None
+    if contract.key_format not in _FRAMED_KEYS:
+        return None
+    framed = _FRAMED_KEYS[contract.key_format](of_key, naming)
     keys = FramedDecoder(framed, of_key, naming, schemas, contract.schema_versions, KEY_SCHEMA_HEADER)
     return ComparedKeys(keys, rows, {}, FormsByName(keys.messages_of, contract.key_forms))

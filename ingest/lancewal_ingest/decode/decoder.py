@@ -36,11 +36,9 @@ from lancewal_ingest.decode.outcomes import KEY_FORM, TOO_LARGE, WRONG_FORMAT, D
 from lancewal_ingest.decode.part import DecodedPart, assemble
 from lancewal_ingest.decode.record_keys import Cells, GivenKeys, RecordKeys, Wrong
 from lancewal_ingest.decode.value_decoder import NamedBy, Ops, Places, RefusedValue, ValueDecoder
-from lancewal_ingest.decode.weight import RecordWeights, pieces
+from lancewal_ingest.decode.weight import PIECE_BYTES, RecordWeights, pieces
 from lancewal_kafka.records import Records
 
-PIECE_BYTES = 32 << 20
-"""Weight of the records that are decoded in one piece: as much as a segment takes."""
 ROW_BYTES_MAX = SEGMENT_ROWS_BYTES_MAX
 """Largest row in bytes.  A larger row does not fit into any segment."""
 _NO_KEY = (

@@ -9,12 +9,11 @@
 5. A key with a schema has a form (``lancewal_core.record_keys.key_form``).  A good key of a form that the contract
    does not list is ``key_form_changed``: nobody knows whether its row lies in the partition of the row's other records.  A
    key of such a form that is not good is ``key_form`` or ``key_differs``, so no stray record names the first form.
-
 6. Keys are decoded in pieces of at most ``PIECE_BYTES`` by their growth, or one by one: a key of few bytes may name a long
    symbol of an enumeration.
 
-A format whose keys decode, and whose rows do not tell the key, needs a ``ValueDecoder`` of the region key's columns
-(``ComparedKeys``).
+``EncodedKeys`` reads keys whose bytes follow from rows.  Keys of all other formats that decode need a ``ValueDecoder`` of the
+region key's columns (``ComparedKeys``).
 """
 
 from __future__ import annotations
@@ -45,16 +44,15 @@ from lancewal_ingest.decode.value_decoder import (
     Places,
     ValueDecoder,
 )
-from lancewal_ingest.decode.weight import pieces
+from lancewal_ingest.decode.weight import PIECE_BYTES, pieces
 
 Cells = tuple[object, ...]
 Indexes = npt.NDArray[np.int64]
 Wrong = Mapping[int, Refusal]
-Decoded = tuple[dict[int, Refusal], list[tuple[Indexes, Sequence[pa.Array]]]]
+DecodedKeys = tuple[dict[int, Refusal], list[tuple[Indexes, Sequence[pa.Array]]]]
 """Refusals by index, and indexes with their columns."""
 KEY_SCHEMA_HEADER = "__key_schema_id"
 """Header that may name the schema of a record's key."""
-PIECE_BYTES = 32 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,7 +282,7 @@ class ComparedKeys:
             self._text = (None if key is None else key_text(key, row, self._called)) or self._text
         return {int(place): _differs(self._region_key) for place in places[~same]}
 
-    def _decoded(self, given: GivenKeys) -> Iterator[Decoded]:
+    def _decoded(self, given: GivenKeys) -> Iterator[DecodedKeys]:
         """Yield the refusals of keys that do not decode, and the columns of the others with their indexes, piece by piece."""
         everything = np.arange(len(given.keys))
         ends: list[int] = []
@@ -293,7 +291,7 @@ class ComparedKeys:
         for at in np.split(everything, ends):
             yield self._piece(given.some(at) if ends else given, at)
 
-    def _piece(self, given: GivenKeys, at: Indexes) -> Decoded:
+    def _piece(self, given: GivenKeys, at: Indexes) -> DecodedKeys:
         wrong = {index: self._no_key("") for index, key in enumerate(given.keys) if key is None}
         if wrong:
             kept = np.delete(np.arange(len(at)), list(wrong))

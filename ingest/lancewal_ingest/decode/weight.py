@@ -37,6 +37,8 @@ from lancewal_ingest.decode.headers import HeaderColumns
 from lancewal_ingest.decode.value_decoder import Growth, Weights
 from lancewal_kafka.records import Records
 
+PIECE_BYTES = 32 << 20
+"""Weight of the records that are decoded in one piece: as much as a segment takes."""
 RECORD_OVERHEAD = 200
 """Bytes of a consumed record in addition to its content: Python objects for value, key and headers, and list slots."""
 _HEADER_OVERHEAD = 200

@@ -38,9 +38,9 @@ from lancewal_ingest.append.job import DeadLetters
 from lancewal_ingest.append.pending import Pending, divided, joined
 from lancewal_ingest.append.prepare import Consumed, Preparer
 from lancewal_ingest.context import IngestContext
-from lancewal_ingest.decode.decoder import PIECE_BYTES
 from lancewal_ingest.decode.outcomes import Rejected
 from lancewal_ingest.decode.value_decoder import Schemas
+from lancewal_ingest.decode.weight import PIECE_BYTES
 from lancewal_ingest.kafka.source import Offsets
 from lancewal_ingest.operator.entry import write_entry
 from lancewal_kafka.records import Records

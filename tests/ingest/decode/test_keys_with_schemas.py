@@ -22,7 +22,7 @@ from lancewal_core.wal.writer_schemas import StoredSchema, WriterSchema, stored_
 from lancewal_ingest.append.prepare import Consumed, PrepareOutcome, Preparer
 from lancewal_ingest.decode.framed.decoder import FramedDecoder
 from lancewal_ingest.decode.outcomes import OF_COLUMNS
-from lancewal_ingest.decode.record_keys import PIECE_BYTES
+from lancewal_ingest.decode.weight import PIECE_BYTES
 from lancewal_ingest.registry.asked import AskedSchemas
 from lancewal_kafka.headers import HeaderList
 from lancewal_kafka.records import Records

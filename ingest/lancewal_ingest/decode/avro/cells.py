@@ -1,7 +1,7 @@
 """How values of an Avro type fill the cells of a column: a tree of cells, which both readers follow.
 
-``columnar`` and ``strict`` read the same trees, so the rules are here once.  A cell with ``column`` None is passed over: its
-bytes are read to find their end, and only what that needs is checked.
+``columnar`` and ``strict`` read the same trees, so the rules are here once.  A cell without a column (None) is passed over.
+Its bytes are checked as those of others, and give no array.
 """
 
 from __future__ import annotations

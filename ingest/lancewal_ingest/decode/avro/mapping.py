@@ -48,6 +48,7 @@ from lancewal_ingest.decode.framed.mapping import (
     Level,
     Mapped,
     PlacedField,
+    holds_floats,
     integers_of,
     mismatch,
     size_of,
@@ -161,8 +162,7 @@ def _plain(type_: AvroPlain, column: pa.DataType, path: str) -> Cell | None:
             return _number(type_, column, path)
         case "float" | "double":
             width = 4 if type_.kind == "float" else 8
-            fits = column in ((pa.float32(), pa.float64()) if width == 4 else (pa.float64(),))
-            return FloatCell(path, column, width) if fits else None
+            return FloatCell(path, column, width) if holds_floats(column, width) else None
         case "string" if column in TEXTS:
             return TextCell(path, column)
         case "string" if column == pa.uuid() and type_.logical == Logical("uuid"):

@@ -14,7 +14,6 @@ Guarantees
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from functools import lru_cache
@@ -54,46 +53,31 @@ from lancewal_ingest.decode.avro.schema import (
     AvroUnion,
     takes_no_bytes,
 )
-from lancewal_ingest.decode.framed.assembly import items_of, uuid_of
+from lancewal_ingest.decode.framed.assembly import FLOATS, REFUSED, ValueBytes, items_of, text_of, uuid_of, vector_of
+from lancewal_ingest.decode.framed.assembly import malformed as malformed_at
 from lancewal_ingest.decode.json.cells import CellReader, cell_reader
 from lancewal_ingest.decode.outcomes import Refusal
 
 DEPTH_MAX = 64
 """Most records, arrays and maps inside each other in a value that is passed over."""
-_VARINT_BYTES_MAX = 10
-_REFUSED = object()
-_FLOATS = {4: struct.Struct("<f"), 8: struct.Struct("<d")}
 
 
-class Datum:
+class Datum(ValueBytes):
     """The bytes of one datum, and the place up to which they are read."""
 
-    __slots__ = ("at", "data", "items_left", "late")
+    __slots__ = ("items_left",)
 
     def __init__(self, data: bytes) -> None:
-        self.data = data
-        self.at = 0
+        super().__init__(data)
         self.items_left = len(data)
         """Items of arrays and maps that may still come."""
-        self.late: Refusal | None = None
-        """The first refusal that comes from a column, and not from the bytes."""
 
     def number(self, cell: Cell) -> int:
         """Return the next number, which has at most 64 bits."""
         if self.at < len(self.data) and (first := self.data[self.at]) < 0x80:
             self.at += 1
             return (first >> 1) ^ -(first & 1)
-        value = shift = 0
-        for byte in self.data[self.at : self.at + _VARINT_BYTES_MAX]:
-            self.at += 1
-            value |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                break
-            shift += 7
-        else:
-            malformed(cell, "an integer, of at most 10 bytes")
-        if value >> 64:
-            malformed(cell, "an integer of at most 64 bits")
+        value = self.long_varint(len(self.data), _where(cell))
         return (value >> 1) ^ -(value & 1)
 
     def bytes(self, size: int, cell: Cell) -> bytes:
@@ -118,16 +102,6 @@ class Datum:
             yield count
             if end is not None and self.at != end:
                 malformed(cell, "a block that has the bytes that it says")
-
-    def refuse(self, kind: str, path: str, expected: str) -> object:
-        """Note that the column of a cell cannot hold it.  The first refusal stays.  Return a cell that is not null."""
-        return self.refused(Refusal(kind, f"column {path!r}: expected {expected}"))
-
-    def refused(self, refusal: Refusal) -> object:
-        """Note the refusal of a column.  The first one stays.  Return a cell that is not null."""
-        if self.late is None:
-            self.late = refusal
-        return _REFUSED
 
 
 def read_datum(members: Sequence[tuple[Cell, int | None]], data: bytes, keys: Mapping[int, str]) -> dict[int, Any]:
@@ -156,7 +130,7 @@ def read_cell(cell: Cell, datum: Datum) -> Any:
 
 
 def malformed(cell: Cell, expected: str) -> NoReturn:
-    raise Refusal("malformed", f"{_where(cell)}: expected {expected}")
+    malformed_at(_where(cell), expected)
 
 
 def _where(cell: Cell) -> str:
@@ -193,7 +167,7 @@ def _number(cell: NumberCell, datum: Datum) -> object:
 
 
 def _float(cell: FloatCell, datum: Datum) -> float:
-    found: float = _FLOATS[cell.width].unpack(datum.bytes(cell.width, cell))[0]
+    found: float = FLOATS[cell.width].unpack(datum.bytes(cell.width, cell))[0]
     return found
 
 
@@ -212,10 +186,7 @@ def _decimal(cell: DecimalCell, datum: Datum) -> object:
 
 
 def _text(cell: TextCell | ZonedTextCell, datum: Datum) -> str:
-    try:
-        return datum.bytes(datum.number(cell), cell).decode()
-    except UnicodeDecodeError:
-        malformed(cell, "text in UTF-8")
+    return text_of(datum.bytes(datum.number(cell), cell), _where(cell))
 
 
 def _uuid(cell: UuidTextCell, datum: Datum) -> object:
@@ -255,7 +226,7 @@ def _bytes(cell: BytesCell, datum: Datum) -> Any:
     if cell.exactly is not None and len(data) != cell.exactly:
         return datum.refuse("type", cell.path, f"{cell.exactly} bytes")
     if pa.types.is_fixed_size_list(cell.column):
-        return np.frombuffer(data, np.dtype(cell.column.value_type.to_pandas_dtype()).newbyteorder("<"))
+        return vector_of(data, cell.column)
     return data
 
 
@@ -272,7 +243,7 @@ def _items(cell: ItemsCell, datum: Datum) -> Any:
     else:
         read = _READERS[type(item)]
         given = (read(item, datum) for count in datum.blocks(cell) for _ in range(count))
-        found = items_of((None if one is _REFUSED else one for one in given), item.column)
+        found = items_of((None if one is REFUSED else one for one in given), item.column)
     if pa.types.is_list(cell.column):
         return found
     if len(found) != cell.column.list_size or found.null_count:  # type: ignore[union-attr]  # only what is passed over has no column
@@ -291,7 +262,7 @@ def _struct(cell: StructCell, datum: Datum) -> dict[str, Any]:
     found = {}
     for member, place in cell.members:
         value = _READERS[type(member)](member, datum)
-        if place is not None and value is not _REFUSED:
+        if place is not None and value is not REFUSED:
             found[cell.names[place]] = value
     return found
 
@@ -305,7 +276,7 @@ def _choice(cell: ChoiceCell, datum: Datum) -> Any:
     place = cell.places[index]
     if place is None:
         return None if is_null(branch) else {}
-    return {} if value is _REFUSED else {cell.names[place]: value}
+    return {} if value is REFUSED else {cell.names[place]: value}
 
 
 def _passed(cell: SkippedCell, datum: Datum) -> None:

@@ -2,11 +2,11 @@
 
 1. A value is an object with the members schema and payload, and no others (``envelope``).  Its payload is decoded by its own
    schema.  Neither a registry nor a stored schema says anything about it.
-2. What was found about a schema stays in memory, by its text, within the limits of ``kept``.  Then all of it is dropped, and
-   found again.  Results do not depend on it.
-3. A value whose text begins like one before costs a comparison of these bytes.
+2. The decoder of a schema stays in memory, by the schema's text, within the limits of ``framed.kept``.  Results do not depend
+   on what stays.
+3. The schema of a value is not parsed again if the value begins like one before.  Only these bytes are compared.
 4. A payload that is null is refused: a record without a value deletes a row, and a value without a payload says nothing.
-5. A value of another record than the contract's is looked at no further than it takes to know that it is such a value.
+5. If a schema has another name than the contract's records, its payloads are not decoded.  Only that they are JSON is checked.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Conversion of what the JSON decoder read of payloads to the columns of a table.
+"""Conversion of the arrays that the JSON decoder has read from payloads to the columns of a table.
 
 1. Each cell is exactly what the payload says.  A row with a cell that its column cannot hold, or with a null that the schema
    does not allow, has a *fault*.  Its cells mean nothing then.

@@ -1,4 +1,4 @@
-"""Cells that are read one by one, and the Arrow arrays of them.
+"""Parts that strict readers of binary values share: bytes of one value, its cells, and the Arrow arrays of cells.
 
 The items of a list come as an array.  So a long list takes the memory of ``ITEMS_AT_ONCE`` Python values, whatever is in it.
 """
@@ -6,16 +6,78 @@ The items of a list come as an array.  So a long list takes the memory of ``ITEM
 from __future__ import annotations
 
 import re
+import struct
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from itertools import islice
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import pyarrow as pa
 
+from lancewal_ingest.decode.outcomes import Refusal
+
 ITEMS_AT_ONCE = 10_000
+_VARINT_BYTES_MAX = 10
+FLOATS = {4: struct.Struct("<f"), 8: struct.Struct("<d")}
+"""Forms of floats, by their bytes."""
+REFUSED = object()
+"""Cell that its column cannot hold.  It is not null."""
 _UUID = re.compile(rb"[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}")
+
+
+class ValueBytes:
+    """The bytes of one value, and the place up to which they are read."""
+
+    __slots__ = ("at", "data", "late")
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self.at = 0
+        self.late: Refusal | None = None
+        """The first refusal that comes from a column, and not from the bytes."""
+
+    def refuse(self, kind: str, path: str, expected: str) -> object:
+        """Note that the column of a cell cannot hold it, and return ``REFUSED``."""
+        return self.refused(Refusal(kind, f"column {path!r}: expected {expected}"))
+
+    def refused(self, refusal: Refusal) -> object:
+        """Note the refusal of a column, and return ``REFUSED``.  The first refusal stays."""
+        if self.late is None:
+            self.late = refusal
+        return REFUSED
+
+    def long_varint(self, end: int, where: str) -> int:
+        """Return the next integer of several bytes, which has at most 64 bits.  ``end``: the place that ends its value."""
+        value = shift = 0
+        for byte in self.data[self.at : min(self.at + _VARINT_BYTES_MAX, end)]:
+            self.at += 1
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                break
+            shift += 7
+        else:
+            malformed(where, "an integer, of at most 10 bytes")
+        if value >> 64:
+            malformed(where, "an integer of at most 64 bits")
+        return value
+
+
+def malformed(where: str, expected: str) -> NoReturn:
+    """Refuse a value whose bytes are not what its schema says at a place."""
+    raise Refusal("malformed", f"{where}: expected {expected}")
+
+
+def text_of(data: bytes, where: str) -> str:
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        malformed(where, "text in UTF-8")
+
+
+def vector_of(data: bytes, column: pa.DataType) -> Any:
+    """Return the items of a vector that comes as the bytes of its items."""
+    return np.frombuffer(data, np.dtype(column.value_type.to_pandas_dtype()).newbyteorder("<"))
 
 
 def array_of(cells: Sequence[Any], type_: pa.DataType) -> pa.Array:

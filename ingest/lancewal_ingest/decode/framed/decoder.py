@@ -1,10 +1,11 @@
 """``ValueDecoder`` of the formats of a schema registry: values by the stored schemas that they name.
 
-1. A value is decoded by the schema that the table has stored for the name in its frame, never by what a registry says.  Of
-   several versions that one counts that the contract and the place of the record say (``writer_schemas``).
-   Without one, the value is refused as ``unknown_schema``.  Ingest asks for it first, and lets the partition wait.
-2. Values of one schema are decoded together, by one ``PayloadDecoder``.  Those of the schemas that were used last stay in
-   memory.
+1. A value is decoded by the schema that the table has stored for the name in its frame, never by what a registry says.  If
+   the schema has several versions, the contract and the place of the record say which one counts (``writer_schemas``).
+   A value whose schema is not stored is refused as ``unknown_schema``.  Ingest looks schemas up before it decodes, and lets
+   the partition wait meanwhile.
+2. Values of one schema are decoded together, by one ``PayloadDecoder``.  The decoders of the schemas that were used last
+   stay in memory.
 3. A schema that is not valid, or cannot fill the columns, makes each of its values bad (``unusable_schema``).
 4. Where payloads do not tell which columns a patch has, the header ``lancewal.fields`` does: names of columns, separated
    by commas.  Other columns of the payload do not count.
@@ -58,9 +59,10 @@ from lancewal_kafka.headers import HeaderList
 
 NOTHING_ACCEPTED: Mapping[str, int] = MappingProxyType({})
 _GROWTH = 64
-"""Bytes that a row may take for each byte of a payload whose schema nobody has seen yet.  It is weighed again then."""
+"""Bytes that a row may take for each byte of a payload, as long as its schema is not in memory."""
 _MADE_MAX = 4096
-"""Most decoders that stay in memory, of schemas that cannot be used too.  Hostile values name a path each."""
+"""Most decoders that stay in memory.  Errors about unusable schemas count as decoders.  A limit is needed since each hostile
+value may name another path."""
 
 
 class FramedFormat(Protocol):

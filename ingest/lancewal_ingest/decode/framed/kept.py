@@ -1,8 +1,8 @@
-"""A limited number of findings that stay in memory by the text that they were found from.
+"""Cache of what was found from texts, such as the decoders made from the texts of schemas.
 
-Producers write few schemas, and values that all have schemas of their own must not fill the memory.  If a text has no room,
-those that were used longest ago are dropped, and found again when they are needed.  A text that is too long for all of the
-room does not stay.  Several threads may call at the same time.
+Producers write few schemas, but values that each have another schema must not fill the memory.  If there is no room for a
+text, the cache drops what was used longest ago.  A text that is longer than the whole room is not kept.  Several threads may
+call at the same time.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ TEXTS_BYTES_MAX = 2 << 20
 
 
 class KeptByText(Generic[T]):
-    """Findings by text: at most ``texts_max``, whose texts have at most ``TEXTS_BYTES_MAX``."""
+    """Findings by text.  There are at most ``texts_max`` texts, of at most ``TEXTS_BYTES_MAX`` together."""
 
     def __init__(self, texts_max: int = TEXTS_MAX) -> None:
         self._texts_max = texts_max

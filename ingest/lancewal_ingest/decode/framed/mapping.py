@@ -171,6 +171,11 @@ def integers_of(column: pa.DataType) -> range | None:
     return range(-(1 << digits), (1 << digits) + 1)
 
 
+def holds_floats(column: pa.DataType, width: int) -> bool:
+    """Return whether a column holds all floats of so many bytes."""
+    return column in ((pa.float32(), pa.float64()) if width == 4 else (pa.float64(),))
+
+
 def size_of(column: pa.DataType) -> int | None:
     """Return the bytes of each value in a column of bytes of one length, or of vectors; None for another column."""
     if pa.types.is_fixed_size_binary(column):

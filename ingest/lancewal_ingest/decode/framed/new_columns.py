@@ -1,4 +1,6 @@
-"""Columns for the fields of a schema that a table lacks: what they may be, whatever the schema says."""
+"""Limits of the columns that are made for fields of a schema, for all formats: types, nesting and number.
+
+A short schema may say very many fields, since it may use a name again and again."""
 
 from __future__ import annotations
 
@@ -6,11 +8,10 @@ import pyarrow as pa
 
 from lancewal_core.errors import InvalidSchema
 from lancewal_core.rows.column_types import format_type
+from lancewal_ingest.decode.json.types import NESTING_MAX as NESTING_MAX
 
-NESTING_MAX = 16
-"""Most lists, maps and structs inside each other in one column."""
 _FIELDS_MAX = 4096
-"""Most fields in one column.  Names let a short schema say very many."""
+"""Most fields in one column."""
 _ALL_FIELDS_MAX = 1 << 16
 """Most fields in all columns of a schema together."""
 

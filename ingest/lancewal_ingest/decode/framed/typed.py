@@ -41,7 +41,7 @@ _SPARSE = 4
 class TypedFormat:
     """The part of a ``FramedFormat`` that is the same for all schemas with fields.
 
-    ``InvalidSchema``: a default is not valid.  So that is an error before the first schema."""
+    ``InvalidSchema`` if a default is not a value of its column: before any schema is known."""
 
     schemas_have_fields = True
     tells_operations = False
@@ -51,7 +51,7 @@ class TypedFormat:
         self._naming = naming
         called = rows.called(naming.fields)
         self.columns: Sequence[str] = naming.in_values(called).columns.names
-        Defaults(called, naming)
+        Defaults(called, naming)  # for its error
 
 
 class TypedPayloads(ABC):

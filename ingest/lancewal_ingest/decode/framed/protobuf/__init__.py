@@ -5,5 +5,5 @@ fields fill the columns of a contract, as a tree of ``cells``.  ``column_of`` na
 Two readers follow that tree.  ``columnar`` reads a field of all payloads at a time.  ``strict`` reads one payload, and
 defines the right result.  ``decoder`` chooses the reader, and ``growth`` bounds the memory of rows.
 
-May import: decode, decode.framed.
+May import: decode, decode.framed, decode.json.
 """

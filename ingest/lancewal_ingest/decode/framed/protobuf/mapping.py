@@ -15,6 +15,7 @@ from lancewal_ingest.decode.framed.mapping import (
     Level,
     Mapped,
     PlacedField,
+    holds_floats,
     integers_of,
     mismatch,
     size_of,
@@ -191,8 +192,7 @@ def _plain(field: FieldDescriptor, column: pa.DataType, path: str) -> Cell | Non
         return ProtoBool(path, column) if pa.types.is_boolean(column) else None
     if type_ in (_F.TYPE_FLOAT, _F.TYPE_DOUBLE):
         width = 4 if type_ == _F.TYPE_FLOAT else 8
-        fits = column in ((pa.float32(), pa.float64()) if width == 4 else (pa.float64(),))
-        return ProtoFloat(path, column, width) if fits else None
+        return ProtoFloat(path, column, width) if holds_floats(column, width) else None
     if type_ == _F.TYPE_STRING:
         if column == pa.uuid():
             return ProtoUuidText(path, column, blank)

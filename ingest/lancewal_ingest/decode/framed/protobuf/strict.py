@@ -20,13 +20,22 @@ import struct
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lancewal_ingest.decode.framed.assembly import items_of, uuid_of
+from lancewal_ingest.decode.framed.assembly import (
+    FLOATS,
+    REFUSED,
+    ValueBytes,
+    items_of,
+    malformed,
+    text_of,
+    uuid_of,
+    vector_of,
+)
 from lancewal_ingest.decode.framed.protobuf.cells import (
     END_GROUP,
     FIXED32,
@@ -54,18 +63,15 @@ from lancewal_ingest.decode.outcomes import Refusal
 
 DEPTH_MAX = 64
 """Most groups inside each other, of those that are passed over."""
-_VARINT_BYTES_MAX = 10
 _TAG_BYTES_MAX = 5
 _UNKNOWN_MAX = 100
 """Most unknown numbers of a payload that are counted each.  Further ones are counted together."""
-_REFUSED = object()
 _FORMS = {
     (FIXED32, False): struct.Struct("<I"),
     (FIXED32, True): struct.Struct("<i"),
     (FIXED64, False): struct.Struct("<Q"),
     (FIXED64, True): struct.Struct("<q"),
 }
-_FLOATS = {4: struct.Struct("<f"), 8: struct.Struct("<d")}
 
 
 _Values = dict[int, tuple[Any, Refusal | None]]
@@ -74,20 +80,17 @@ _Tags = dict[int, "array[int]"]
 """By number, the places of the tags of a field."""
 
 
-class Payload:
+class Payload(ValueBytes):
     """The bytes of one payload, and the place up to which they are read."""
 
-    __slots__ = ("at", "data", "end", "late", "other_names", "sizes")
+    __slots__ = ("end", "other_names", "sizes")
 
     def __init__(self, pieces: Sequence[bytes], other_names: Counter[OtherName]) -> None:
         """``pieces``: values of one field, which are merged.  No value within crosses from one to the next."""
-        self.data = data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        super().__init__(pieces[0] if len(pieces) == 1 else b"".join(pieces))
         self.sizes: Sequence[int] = array("I", map(len, pieces))
-        self.at = 0
-        self.end = len(data)
+        self.end = len(self.data)
         """End of the message, or of the run of items, that is being read."""
-        self.late: Refusal | None = None
-        """The first refusal that comes from a column, and not from the bytes."""
         self.other_names = other_names
 
     def within(self, pieces: Sequence[bytes]) -> Payload:
@@ -107,18 +110,7 @@ class Payload:
         if at < self.end and (first := self.data[at]) < 0x80:
             self.at = at + 1
             return first
-        value = shift = 0
-        for byte in self.data[at : min(at + _VARINT_BYTES_MAX, self.end)]:
-            self.at += 1
-            value |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                break
-            shift += 7
-        else:
-            malformed(where, "an integer, of at most 10 bytes")
-        if value >> 64:
-            malformed(where, "an integer of at most 64 bits")
-        return value
+        return self.long_varint(self.end, where)
 
     def tag(self, where: str) -> tuple[int, int]:
         """Return the number and the wire type of the next field."""
@@ -139,12 +131,6 @@ class Payload:
             malformed(where, "a length of at most the bytes that remain")
         self.at += size
 
-    def refuse(self, kind: str, path: str, expected: str) -> object:
-        """Note that the column of a cell cannot hold it.  The first refusal stays.  Return a cell that is not null."""
-        if self.late is None:
-            self.late = Refusal(kind, f"column {path!r}: expected {expected}")
-        return _REFUSED
-
 
 def read_message(
     message: Message, data: bytes, keys: Mapping[int, str], other_names: Counter[OtherName]
@@ -163,10 +149,6 @@ def read_message(
     if payload.other_names:
         other_names.update(payload.other_names)
     return cells
-
-
-def malformed(where: str, expected: str) -> NoReturn:
-    raise Refusal("malformed", f"{where}: expected {expected}")
 
 
 def _where(field: MessageField) -> str:
@@ -285,7 +267,7 @@ def _items(field: MessageField, payload: Payload, tags: array[int] | None) -> An
         found = _floats(item, field, payload, tags)
     else:
         given = iter(()) if tags is None else _each(field, payload, tags)
-        found = items_of((None if one is _REFUSED else one for one in given), type_)
+        found = items_of((None if one is REFUSED else one for one in given), type_)
     if field.form == "list":
         return found
     if field.form == "map":
@@ -303,13 +285,13 @@ def _each(field: MessageField, payload: Payload, tags: array[int]) -> Iterator[A
     """Yield the items of a repeated field."""
     read, cell, where = _READERS[type(field.cell)], field.cell, _where(field)
     message = isinstance(cell, ProtoMessage | ProtoWrapper | ProtoTime)
-    end, empty = payload.end, _REFUSED
+    end, empty = payload.end, REFUSED
     for place in tags:
         payload.at, payload.end = place, end
         _, wire = payload.tag(where)
         if message:
             data = payload.bytes(payload.varint(where), where)
-            if data or empty is _REFUSED:
+            if data or empty is REFUSED:
                 found = _whole(field, payload, (data,))
                 if not data:
                     empty = found  # very many empty messages are one cell
@@ -376,15 +358,12 @@ def _symbol(cell: ProtoEnum, payload: Payload, where: str) -> str:
 
 
 def _float(cell: ProtoFloat, payload: Payload, where: str) -> float:
-    found: float = _FLOATS[cell.width].unpack(payload.bytes(cell.width, where))[0]
+    found: float = FLOATS[cell.width].unpack(payload.bytes(cell.width, where))[0]
     return found
 
 
 def _text(_: ProtoText, payload: Payload, where: str) -> str:
-    try:
-        return payload.bytes(payload.varint(where), where).decode()
-    except UnicodeDecodeError:
-        malformed(where, "text in UTF-8")
+    return text_of(payload.bytes(payload.varint(where), where), where)
 
 
 def _uuid(cell: ProtoUuidText, payload: Payload, where: str) -> object:
@@ -404,13 +383,13 @@ def _bytes(cell: ProtoBytes, payload: Payload, where: str) -> Any:
     if cell.exactly is not None and len(data) != cell.exactly:
         return payload.refuse("type", cell.path, f"{cell.exactly} bytes")
     if pa.types.is_fixed_size_list(cell.column):
-        return np.frombuffer(data, np.dtype(cell.column.value_type.to_pandas_dtype()).newbyteorder("<"))
+        return vector_of(data, cell.column)
     return data
 
 
 def _struct(cell: ProtoMessage, payload: Payload, _: str) -> dict[str, Any]:
     found = _read(cell.message, payload)
-    return {cell.message.names[place]: value for place, value in found.items() if value is not _REFUSED}
+    return {cell.message.names[place]: value for place, value in found.items() if value is not REFUSED}
 
 
 def _wrapper(cell: ProtoWrapper, payload: Payload, _: str) -> Any:
