@@ -47,6 +47,7 @@ _NO_TIMES = (
     "In JSON without schemas a connector writes dates and times as numbers, for columns int32 and int64. With "
     "time.precision.mode=isostring in the connector they are strings"
 )
+_BEYOND_A_DAY = "MySQL's times go from -838 to 838 hours: make the column int64, or a duration"
 _TINYINT = "MySQL's bool is a tinyint(1), which the connector writes as a number: make the column int8"
 _OF_SCHEMA: Mapping[tuple[str, str], str] = {
     ("decimal", "float"): _SET.format("decimal.handling.mode=precise"),
@@ -56,6 +57,7 @@ _OF_SCHEMA: Mapping[tuple[str, str], str] = {
     ("text", "parts"): _DECIMAL_TEXTS,
     ("text", "float"): _DECIMAL_TEXTS,
     ("text", "time"): _SET.format("time.precision.mode=isostring"),
+    ("text", "clock"): _SET.format("time.precision.mode=isostring"),
     ("text", "duration"): _SET.format("interval.handling.mode=string"),
     ("text", "bytes"): _SET.format("binary.handling.mode=hex or base64"),
     ("text", "map"): _SET.format("hstore.handling.mode=json"),
@@ -100,6 +102,8 @@ class ConnectorModes:
         found = _type_kind(type_)
         if column == pa.uint64() and found == "number":
             return _SIGNED
+        if pa.types.is_time(column) and found == "clock":
+            return _BEYOND_A_DAY
         if pa.types.is_integer(column) and column.bit_width == 64 and found == "decimal":
             return _UNSIGNED
         return _OF_SCHEMA.get((_column_kind(column), found), "")
@@ -168,7 +172,8 @@ def _type_kind(type_: object) -> str:
         case AvroPlain(kind="string", logical=None):
             return "text"
         case AvroPlain(kind="int" | "long" | "int16" | "int8", logical=logical):
-            return "number" if logical is None else "duration" if logical.name.startswith("duration") else "time"
+            named = "number" if logical is None else logical.name.partition("-")[0]
+            return named if named in ("number", "clock", "duration") else "time"
         case AvroRecord(fields=fields):
             return "parts" if {one.name for one in fields} == _PARTS else ""
         case AvroMap():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import json
+from datetime import timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -27,9 +28,11 @@ from lancewal_ingest.envelopes import avro_events
 from lancewal_ingest.envelopes.envelope import EnvelopeRules
 from lancewal_ingest.formats import value_decoder
 from tests.ingest.decode.connect.test_debezium import ALL_TYPES
+from tests.ingest.envelopes.test_types_in_json import AT, MARIADB
 from tests.support.debezium import SAMPLES, samples
 from tests.support.fuzzing import damaged, fuzz
 
+POINT = Names({"x": None, "y": None, "wkb": None, "srid": None})
 TABLES = {
     "accounts": {"id": "int32", "name": "string", "amount": "decimal128(12, 2)", "at": "string"},
     "accounts_full": {"id": "int32", "name": "string", "amount": "decimal128(12, 2)", "at": "string"},
@@ -276,6 +279,36 @@ def test_the_rows_of_the_source_come_out_of_connect_json() -> None:
         == Decimal(int.from_bytes(base64.b64decode(after["amount"]), "big")).scaleb(-2)
         == Decimal("40.00")
     )
+
+
+def test_each_type_of_mariadb_comes_out_of_connect_json() -> None:
+    """A time that goes beyond a day is a number or a duration."""
+    spans = {"ti0": ("duration[us]", timedelta(hours=-838, minutes=-59, seconds=-59)), "ti6": ("time64[us]", AT.time())}
+    dates = {"da": ("date32", AT.date()), "de": ("decimal128(12, 3)", Decimal("123456.789"))}
+    types: dict[str, tuple[str, Any]] = {**MARIADB, **dates, **spans}
+    fields = [pa.field("id", pa.int64()), *(pa.field(name, parse_type(type_)) for name, (type_, _) in types.items())]
+    (record,) = samples("mariadb_connect_json", "all_types")
+    naming = Naming(Names(dict.fromkeys(["id", *types], None) | {"pt": POINT}, ignores=True))
+    (row,) = became(
+        [record.value or b""], RowSchema(pa.schema(fields), ("id",), ("id",)), "connect-json", naming=naming
+    )
+    assert row == {"id": 3, **{name: value for name, (_, value) in types.items()}}
+    rows = RowSchema(pa.schema([("id", pa.int64()), ("ti0", pa.time64("us"))]), ("id",), ("id",))
+    ignoring = Naming(Names(dict.fromkeys(rows.columns.names), ignores=True))
+    decoder = value_decoder("connect-json", rows, ignoring, envelope=EnvelopeRules("debezium"))
+    (refused,) = decoder.decode([record.value or b""], np.zeros(1, np.uint8)).refused
+    assert (refused.kind, "make the column int64, or a duration" in refused.message) == ("range", True)
+
+
+def test_an_unsigned_bigint_of_mariadb_in_the_mode_precise_is_a_decimal() -> None:
+    (record,) = samples("mariadb_connect_json", "all_types_precise")
+    most = Decimal(2**64 - 1)
+    rows = RowSchema(
+        pa.schema([("id", pa.decimal128(20, 0)), ("bu", pa.decimal128(20, 0)), ("iu", pa.uint32())]), ("id",), ("id",)
+    )
+    naming = Naming(Names(dict.fromkeys(rows.columns.names), ignores=True))
+    found = became([record.value or b""], rows, "connect-json", naming=naming)
+    assert found == [{"id": most, "bu": most, "iu": 2**32 - 1}]
 
 
 def test_other_values_of_connect_json() -> None:

@@ -50,6 +50,13 @@ MARIADB: dict[str, tuple[str, Any]] = {
     "pt": ALWAYS["pt"], "dflt": ("int32", 7), "gen": ("int32", 8), "virt": ("int32", 12),
 }  # fmt: skip
 """The row with the id 3.  A NULL in ``dflt`` is the DEFAULT."""
+STRINGS_OF_MARIADB: dict[str, tuple[str, Any]] = {
+    "de": ("decimal128(12, 3)", Decimal("123456.789")), "bin": ("string", "62690000"), "vb": ("string", "00ff"),
+    "bl": ("string", "deadbeef"), "da": ("string", "2024-02-29Z"), "ti0": ("string", None),
+    "ti6": ("string", "12:34:56.123456Z"), "dt": ("timestamp[ms, UTC]", AT.replace(microsecond=0, tzinfo=UTC)),
+    "dt6": ("timestamp[us, UTC]", AT.replace(tzinfo=UTC)),
+}  # fmt: skip
+"""With ``string``, ``isostring`` and ``hex``.  A time beyond a day is null."""
 FORMS_OF_MARIADB = {"dt": "epoch_ms", "dt6": "epoch_us"}
 FORMS = {"ts": "epoch_us", "ts3": "epoch_ms"}
 """Forms of the columns in the default modes."""
@@ -115,6 +122,21 @@ def test_values_of_mariadb_come_out_exactly() -> None:
     assert found['{"id":1}']["dflt"] == found['{"id":2}']["dflt"] == 7
 
 
+def test_values_of_mariadb_as_texts_come_out_exactly() -> None:
+    records = samples("mariadb_json", "all_types_string")
+    found = table_after(of_types({**MARIADB, **STRINGS_OF_MARIADB}, {}, ("id",)), records)
+    expected = {name: value for name, (_, value) in {**MARIADB, **STRINGS_OF_MARIADB}.items()}
+    assert found['{"id":3}'] == {"id": 3, **expected}
+    assert (found['{"id":4}']["ti0"], found['{"id":4}']["st"]) == ("12:34:56Z", "")
+
+
+def test_an_unsigned_bigint_of_mariadb_in_the_mode_precise() -> None:
+    """Its key and other columns are base64 of the number's bytes."""
+    types: dict[str, tuple[str, Any]] = {"id": ("string", None), "bu": ("binary", None)}
+    (row,) = table_after(of_types(types, {}, ("id",)), samples("mariadb_json", "all_types_precise")).values()
+    assert row == {"id": "AP//////////", "bu": (2**64 - 1).to_bytes(9)}
+
+
 def test_an_unsigned_bigint_of_mariadb_above_2_63_is_refused_by_an_unsigned_column() -> None:
     """The connector writes 2^64 - 1 as -1, in the key and in another column.  A signed column takes it as it comes."""
     records = samples("mariadb_json", "all_types")
@@ -136,3 +158,7 @@ def test_zero_dates_of_mariadb() -> None:
     contract = of_types(types, {"dt": "epoch_ms", "dtn": "epoch_ms"}, ("id",))
     (row,) = table_after(contract, samples("mariadb_json", "zero_dates")).values()
     assert row == {"id": 1, **{name: value for name, (_, value) in types.items()}}
+    texts = {**types, "d": ("string", "1970-01-01Z"), "dt": ("timestamp[ms, UTC]", datetime(1970, 1, 1, tzinfo=UTC))}
+    texts |= {"dn": ("string", None), "dtn": ("timestamp[ms, UTC]", None)}
+    (row,) = table_after(of_types(texts, {}, ("id",)), samples("mariadb_json", "zero_dates_string")).values()
+    assert row == {"id": 1, **{name: value for name, (_, value) in texts.items()}}

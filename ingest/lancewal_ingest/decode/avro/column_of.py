@@ -47,6 +47,7 @@ _LOGICAL = {
     "zoned-text": pa.timestamp("us", "UTC"),
 }
 _LOGICAL |= {f"epoch-{unit}": _LOGICAL[f"timestamp-{unit}"] for unit in ("millis", "micros", "nanos")}
+_LOGICAL |= {f"clock-{unit}": _LOGICAL[f"time-{unit}"] for unit in ("millis", "micros", "nanos")}
 _DIGITS_MAX = 38
 
 

@@ -179,7 +179,7 @@ def _number(type_: AvroPlain, column: pa.DataType, path: str) -> NumberCell | No
     all_ = _INTEGERS[type_.kind]
     local, _, unit = name.rpartition("-")
     digits = _DIGITS.get(unit, 0)
-    if local == "time":
+    if local == "time" or (local == "clock" and pa.types.is_time(column)):
         all_ = range(_DAY_S * 10**digits)
     times = per = 1
     numbers = integers_of(column)
@@ -206,8 +206,8 @@ def _is_in_units(column: pa.DataType, what: str) -> bool:
     """Return whether a column has times or durations of a logical type, in units of its own."""
     if pa.types.is_timestamp(column):
         return what in ("epoch", "local-timestamp" if column.tz is None else "timestamp")
-    return bool(pa.types.is_time(column) and what == "time") or bool(
-        pa.types.is_duration(column) and what == "duration"
+    return bool(pa.types.is_time(column) and what in ("time", "clock")) or bool(
+        pa.types.is_duration(column) and what in ("duration", "clock")
     )
 
 

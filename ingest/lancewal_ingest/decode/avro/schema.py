@@ -35,8 +35,8 @@ class Logical(NamedTuple):
     """A logical type that fits its type.  ``precision`` and ``scale`` are those of a decimal.
 
     Schemas of Kafka Connect have further ones (``CONNECT_NAMES``).  ``epoch-UNIT`` is a time in UTC for columns with and
-    without a zone.  ``zoned-text`` is a time with a zone, as JSON has it.  ``duration-UNIT`` is a duration.  A decimal without
-    a precision has the precision 0."""
+    without a zone.  ``zoned-text`` is a time with a zone, as JSON has it.  ``duration-UNIT`` is a duration.  ``clock-UNIT`` is
+    a time of day, or a duration: MySQL's times go beyond a day.  A decimal without a precision has the precision 0."""
 
     name: str
     precision: int = 0
@@ -121,9 +121,9 @@ CONNECT_NAMES: Mapping[tuple[str, str], str] = {
     ("int", "org.apache.kafka.connect.data.Time"): "time-millis",
     ("long", "org.apache.kafka.connect.data.Timestamp"): "epoch-millis",
     ("int", "io.debezium.time.Date"): "date",
-    ("int", "io.debezium.time.Time"): "time-millis",
-    ("long", "io.debezium.time.MicroTime"): "time-micros",
-    ("long", "io.debezium.time.NanoTime"): "time-nanos",
+    ("int", "io.debezium.time.Time"): "clock-millis",
+    ("long", "io.debezium.time.MicroTime"): "clock-micros",
+    ("long", "io.debezium.time.NanoTime"): "clock-nanos",
     ("long", "io.debezium.time.Timestamp"): "local-timestamp-millis",
     ("long", "io.debezium.time.MicroTimestamp"): "local-timestamp-micros",
     ("long", "io.debezium.time.NanoTimestamp"): "local-timestamp-nanos",
