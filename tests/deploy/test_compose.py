@@ -346,6 +346,31 @@ def test_the_table_follows_the_topic_of_the_connector(tmp_path: Path) -> None:
         assert service["networks"] == {"default": {"aliases": [name]}}, "Prometheus asks for the addresses of this name"
 
 
+def test_the_pages_have_the_same_table_and_settings(tmp_path: Path) -> None:
+    """The table of the page about PostgreSQL is that of the profile, and its list of settings is the connector's."""
+    how_to = ROOT / "docs" / "how-to"
+    page, of_mysql = ((how_to / name).read_text() for name in ("from-postgresql.md", "from-mysql.md"))
+    (table,) = re.findall(r"```yaml\n(# accounts.yaml\n.*?)```", page, re.S)
+    file = tmp_path / "accounts.yaml"
+    file.write_text(table)
+    shown, made = load_settings(file).table, settings_of("accounts-table", tmp_path).table
+    assert shown.model_dump(exclude={"uri"}) == made.model_dump(exclude={"uri"})
+    rows = re.findall(r"^\| ((?:`[\w.]+`,? ?)+) \| ((?:`\w+`,? ?)+) \|", page, re.M)
+    said = {
+        name: value for row in rows for name, value in zip(*(re.findall(r"`(.*?)`", cell) for cell in row), strict=True)
+    }
+    assert len(said) > 5
+    assert said.items() <= CONNECTOR.items()
+    (settings,) = re.findall(r"```json\n(\{.*?\n\})\n```", of_mysql, re.S)
+    exact = {name for name in CONNECTOR if "handling.mode" in name or "precision" in name or "converter" in name}
+    there = json.loads(settings)
+    of_types = {"interval.handling.mode", "hstore.handling.mode"}
+    assert {name: there[name] for name in exact - of_types} == {name: CONNECTOR[name] for name in exact - of_types}
+    for script in re.findall(r"```sql\n(.*?)```", page, re.S)[:1]:
+        made_by = (ROOT / "compose" / "cdc" / "shop.sql").read_text()
+        assert [line for line in script.splitlines() if line not in made_by and "CREATE ROLE" not in line] == []
+
+
 def test_the_connector_finds_database_password_and_brokers() -> None:
     shop, connect = SERVICES["shop"], SERVICES["connect"]
     assert CONNECTOR["database.hostname"] == "shop"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from confluent_kafka import Consumer, TopicPartition
@@ -27,6 +28,10 @@ AS_CONFLUENT = {
     "apicurio.registry.as-confluent": "true",
 }
 """Settings of Apicurio's converter and serializer, release 2, by which they write Confluent's frame."""
+
+
+_COMPOSE = Path(__file__).parents[2] / "compose" / "cdc" / "connector.json"
+_OF_ITS_DATABASE = {"table.include.list", "signal.data.collection"}
 
 
 def creating(partitions: int) -> dict[str, str]:
@@ -55,9 +60,12 @@ def from_postgres(
 ) -> dict[str, str]:
     """Settings of a connector.  Its topics are ``PREFIX.SCHEMA.TABLE``, and ``prefix`` also names its slot.
 
-    Numbers are texts in JSON without schemas, which says no scale.  Converters for Avro write DEFAULT for NULL.
+    Those for JSON without schemas begin with the settings of Docker Compose, in which numbers are texts.  Converters for
+    Avro write DEFAULT for NULL.
     """
+    own = json.loads(_COMPOSE.read_text()) if form == "json" else {"decimal.handling.mode": "precise"}
     return {
+        **{name: value for name, value in own.items() if name not in _OF_ITS_DATABASE},
         "connector.class": "io.debezium.connector.postgresql.PostgresConnector",
         "database.hostname": "127.0.0.1",
         "database.port": str(server.port),
@@ -70,7 +78,6 @@ def from_postgres(
         "publication.name": prefix.replace("-", "_"),
         "publication.autocreate.mode": "filtered",
         "poll.interval.ms": "100",
-        "decimal.handling.mode": "string" if form == "json" else "precise",
         "schema.name.adjustment.mode": "avro" if form == "avro" else "none",
         **converters(form, registry),
     }
