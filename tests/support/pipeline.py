@@ -275,13 +275,18 @@ class Pipeline:
             topic_id="topic-id",
             partitions=partitions,
             primary_key=("region", "id"),
-            region_key=() if self.keyed_by else ("region",),
-            key_format="bytes" if self.keyed_by else "canonical",
             columns=tuple(
                 Column(name=f.name(), type=format_type(columns.field(f.name()).type), field_ids=tuple(_ids(f)))
                 for f in lance.dataset(self.uri).lance_schema.fields()
             ),
-            **{"topic": "orders", "on_bad_record": "stop", "start": (-1,) * partitions, **terms},
+            **{
+                "topic": "orders",
+                "on_bad_record": "stop",
+                "start": (-1,) * partitions,
+                "region_key": () if self.keyed_by else ("region",),
+                "key_format": "bytes" if self.keyed_by else "canonical",
+                **terms,
+            },
         )
         Watermarks(store, table, None).record(NOTHING_MERGED, table.newest().version, "checkpoint")
         put = put_once(store, paths.contract_version(1, None), encode_contract(contract))
