@@ -92,7 +92,7 @@ def value_of(record: ConnectorRecord, known: ConnectorSchemas) -> ConnectorValue
     if record.value is None:
         return ConnectorValue("tombstone")
     if any(name.startswith("apicurio.value.") for name, _ in record.headers):
-        raise InvalidInput(_other_frame(record))
+        raise InvalidInput(_other_frame(record.at, "value", record.value, record.headers))
     text = record.value.strip(b" \t\r\n")
     if text.startswith(b"{") or text == b"null":
         return _of_json(record, text, known)
@@ -102,13 +102,13 @@ def value_of(record: ConnectorRecord, known: ConnectorSchemas) -> ConnectorValue
         what: What = "beside rows" if schema.beside_rows else "row"
         return ConnectorValue(what, schema.record.format, schema.enveloped, schema=schema)
     if record.value[:1] == b"\x00":
-        raise InvalidInput(_other_frame(record))
+        raise InvalidInput(_other_frame(record.at, "value", record.value, record.headers))
     return ConnectorValue("unreadable")
 
 
-def _other_frame(record: ConnectorRecord) -> str:
-    found = framed_format(record.value or b"", list(record.headers)) or "of no frame that is known"
-    return f"{record.at}: the value is {found}, which ingest does not read: {APICURIO_ADVICE}"
+def _other_frame(at: str, of: str, data: bytes, headers: Sequence[tuple[str, bytes | None]] = ()) -> str:
+    found = framed_format(data, list(headers)) or "of no frame that is known"
+    return f"{at}: the {of} is {found}, which ingest does not read: {APICURIO_ADVICE}"
 
 
 def _framed(data: bytes, headers: Sequence[tuple[str, bytes | None]], header: str) -> SchemaKey | None:
@@ -210,6 +210,8 @@ def _key_of(record: ConnectorRecord, known: ConnectorSchemas, seen: ConnectorFac
     else:
         framed = _framed(key, record.headers, KEY_SCHEMA_HEADER)
         schema = None if framed is None else known.named(framed)
+        if framed is None and key[:1] == b"\x00":
+            raise InvalidInput(_other_frame(record.at, "record key", key))
     if schema is None:
         raise InvalidInput(
             f"{record.at}: the record key is no struct of texts, integers and booleans in JSON, and has no schema. A delete "

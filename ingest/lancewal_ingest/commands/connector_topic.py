@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from lancewal_ingest.append.prepare import Consumed
     from lancewal_ingest.commands.settings_text import Fields
 
+_ZONED = "io.debezium.time.ZonedTimestamp"
 _APART_MS = 10_000
 """Milliseconds that are never between a delete of an old key and the row of the new one: one producer sends both at once."""
 
@@ -91,6 +92,7 @@ def connector_topic(
             f"the record key has {listed(missing) if missing else 'no field'}, and the row has not: such a key names no "
             "row. Key by columns of the row: message.key.columns in the connector, and no transformation that changes keys"
         )
+    fields = _as_keys(seen.schemas, fields, key.names)
     return ConnectorTopic(
         "debezium" if enveloped else "debezium-unwrapped",
         format_,  # type: ignore[arg-type]  # forms have formats of values
@@ -197,6 +199,19 @@ def _of_schemas(schemas: Sequence[ConnectorSchema]) -> tuple[Fields, dict[str, s
                 remarks.setdefault(name, said)
     fields.pop(DELETED, None)
     return list(fields.items()), remarks
+
+
+def _as_keys(schemas: Sequence[ConnectorSchema], fields: Fields, key: Sequence[str]) -> Fields:
+    """Return the fields with types that keys can have: a time in a key is the text, or the number, that the record has."""
+    texts = {n for schema in schemas for n, said in (schema.names or {}).items() if said == _ZONED}
+    return [
+        (name, (pa.string() if name in texts else pa.int64()) if name in key and _is_time(type_) else type_)
+        for name, type_ in fields
+    ]
+
+
+def _is_time(type_: pa.DataType | None) -> bool:
+    return type_ is not None and (pa.types.is_timestamp(type_) or pa.types.is_time(type_))
 
 
 def _of_rows(rows: Sequence[Mapping[str, Any]], placeholder: str) -> tuple[Fields, dict[str, str]]:

@@ -110,7 +110,8 @@ def connector_settings(found: ConnectorTopic, topic: str, settings: Settings) ->
         named = ", ".join(f"{said(name)} ({dict(found.fields)[name]})" for name in found.key_names)
         raise InvalidInput(
             f"the columns of the record key cannot be keys of a table: {named}. Keys are texts, integers, booleans, dates, "
-            "uuids and binaries: decimal.handling.mode=string in the connector makes a number a text"
+            "uuids and binaries. decimal.handling.mode=string in the connector makes a number a text, and message.key.columns "
+            "takes other columns"
         )
     lines = [
         f"# Proposed from the newest {counted(found.records, 'record')} of topic {said(topic)}.",

@@ -6,7 +6,7 @@ import base64
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import date, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ from lancewal_tables.define.create import declared_rows
 from lancewal_tables.define.register import first_contract
 from lancewal_tables.define.topic import FittingTopic
 from tests.ingest.commands.test_proposed_settings import checked, with_field_ids
-from tests.ingest.envelopes.test_postgres_with_schemas import EVENTS, SCHEMAS
+from tests.ingest.envelopes.test_postgres_with_schemas import EVENTS, SCHEMAS, FromFile
 from tests.support.debezium import PARTITIONS, SAMPLES, Row, Sample, consumed, in_envelope, samples, unwrapped
 
 PLACEHOLDER = "__debezium_unavailable_value"
@@ -201,6 +201,12 @@ def _forms(contract: Contract, records: Sequence[Sample]) -> list[str]:
     return [stop.key_form for stop in stops if stop is not None and stop.key_form is not None]
 
 
+def value(of: Mapping[str, object], **types: object) -> Row:
+    """JSON of Kafka Connect with a schema."""
+    fields = [{"field": name, **(kind if isinstance(kind, dict) else {"type": kind})} for name, kind in types.items()]
+    return {"schema": {"type": "struct", "fields": fields}, "payload": of}
+
+
 def test_fields_of_newer_schemas_come_first() -> None:
     """A field that only an older schema has is a column too, since the table reads its records."""
 
@@ -220,6 +226,28 @@ def test_fields_of_newer_schemas_come_first() -> None:
     assert list(columns.items()) == [("new", "string"), ("id", "int64"), ("old", "bool"), ("at", "timestamp[ms, UTC]")]
     assert "new: string    # io.debezium.time.IsoTime" in text
     assert "cuts microseconds off in at" in advice(text)
+
+
+def test_times_in_keys(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """No key is a time.  The column has the text, or the number, of the record."""
+    times = {
+        "zoned": {"type": "string", "name": "io.debezium.time.ZonedTimestamp"},
+        "local": {"type": "int64", "name": "io.debezium.time.MicroTimestamp"},
+        "milli": {"type": "int64", "name": "org.apache.kafka.connect.data.Timestamp"},
+        "clock": {"type": "int64", "name": "io.debezium.time.MicroTime"},
+        "day": {"type": "int32", "name": "io.debezium.time.Date"},
+    }
+    row = {"zoned": "2024-02-29T10:34:56.5Z", "local": 1709210096123456, "milli": 1, "clock": 2, "day": 3}
+    records = [sent(value(row, **times), value({**row, "v": 1}, **times, v="int32"))]
+    contract = contract_of(checked(proposed(records), tmp_path, capsys), partitioner="none")
+    types = [column.type for column in contract.columns]
+    assert types == ["string", "int64", "int64", "int64", "date32", "int32"]
+    (form,) = _forms(contract, records)
+    (found,), kinds = taken(contract.model_copy(update={"key_forms": (form,)}), records)
+    assert (found, kinds) == ({**row, "day": date(1970, 1, 4), "v": 1}, set())
+    amount = {"type": "bytes", "name": "org.apache.kafka.connect.data.Decimal", "parameters": {"scale": "2"}}
+    with pytest.raises(InvalidInput, match="cannot be keys of a table: amount \\(decimal128"):
+        proposed([sent(value({"amount": "AQ=="}, amount=amount), value({"amount": "AQ=="}, amount=amount))])
 
 
 def test_a_changed_key_schema_is_named() -> None:
@@ -253,6 +281,20 @@ def test_events_in_avro(table: str, tmp_path: Path, capsys: pytest.CaptureFixtur
     found = [{name: as_text(cell) for name, cell in row.items()} for row in rows]
     assert sorted(map(json.dumps, found)) == sorted(map(json.dumps, wanted.values()))
     assert ("the DEFAULT in at" in advice(text)) == table.startswith("accounts")
+
+
+def test_keys_in_avro(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The registry says the columns of keys.  It may not know a schema."""
+    schemas = FromFile()
+    schemas.add(900, {"type": "record", "name": "Key", "fields": [{"name": "id", "type": "int"}]})
+    value = next(one["value"] for one in EVENTS if one["table"] == "accounts")
+    records = [Sample("t", 0, 0, "", b"\x00\x00\x00\x03\x84\x02", value)]
+    text = proposed(records, schemas)
+    table = checked(text, tmp_path, capsys).table
+    assert (table.format.key, table.primary_key, table.partitioner) == ("avro", ("id",), "murmur2")
+    for key, data in ((b"\x00\x00\x00\x03\x85\x02", value), (records[0].key, b"\x00\x00\x00\x03\x86")):
+        with pytest.raises(InvalidInput, match=r"registry does not know schema id-90[12]"):
+            proposed([Sample("t", 0, 0, "", key, data)], schemas)
 
 
 def as_text(cell: object) -> object:
@@ -306,7 +348,8 @@ KEY, ROW = {"id": 1}, {"id": 1, "name": "x"}
         ([sent(b"1", event(ROW))], "record key is no struct"),
         ([sent(b"{", event(ROW))], "record key is no struct"),
         ([sent(KEY, b"\x00\x00\x00\x00\x07x")], r"registry\.url names none"),
-        ([sent(KEY, b"\x00" * 8 + b"\x07x")], "id of 8 bytes.*as-confluent"),
+        ([sent(KEY, b"\x00" * 8 + b"\x07x")], "the value .*id of 8 bytes.*as-confluent"),
+        ([sent(b"\x00" * 8 + b"\x07x", None)], "the record key .*id of 8 bytes.*as-confluent"),
         ([replace(sent(KEY, b"\x02x"), headers=(("apicurio.value.globalId", b"1"),))], "header.*as-confluent"),
     ],
     ids=lambda given: given[:24] if isinstance(given, str) else "",
