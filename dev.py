@@ -17,6 +17,8 @@ python3 dev.py soak cuts      make and drop cuts of three tables for --minutes 1
                               meanwhile, and compare each table of each cut with an oracle
 python3 dev.py soak drops     drop, delete and make tables again in --lives 300 under load, kill services meanwhile, and
                               compare each read with an oracle, and the catalog with a dict
+python3 dev.py soak cdc       follow tables of a PostgreSQL through Debezium for --statements 10000, kill Kafka Connect and
+                              services meanwhile, and compare every cell with PostgreSQL
 python3 dev.py soak every-case  run all cases of the tests of which a normal run takes a part: kills, zombies, indexes, damages
 python3 dev.py check-ops      cause each fault on real services; check dashboards and alerts with a real Prometheus and a real
                               Kubernetes API server.  It fetches and builds both: a quarter of an hour more the first time

@@ -20,6 +20,8 @@ half has them as they are (``pace``), with one outage of the store for three min
 
 ``python3 dev.py soak drops``: tables are dropped, deleted and made again by name under load (``tests.soak.drops``).
 
+``python3 dev.py soak cdc``: tables follow a PostgreSQL through Kafka Connect and Debezium (``tests.soak.cdc``).
+
 ``python3 dev.py soak every-case``: all cases of the tests whose cases take turns in ``dev.py test``: SIGKILL before and after
 every point of the protocol, every index through every act, three times as many random schedules.
 
@@ -48,7 +50,7 @@ from lancewal_core.errors import OutsideHistoryWindow, StoreUnavailable, Version
 from lancewal_demo.stack import KafkaBroker
 from lancewal_reader.point.receipt import Receipt, receipt_of
 from lancewal_reader.table import open_table
-from tests.soak import changes, columns, cuts, drops, hostile
+from tests.soak import cdc, changes, columns, cuts, drops, hostile
 from tests.soak.journal import Journal
 from tests.soak.outage import Outage
 from tests.soak.pace import PROTOCOLS, SCALED, Pace, paces
@@ -215,6 +217,8 @@ def main() -> int:
         return cuts.main(sys.argv[2:])
     if sys.argv[1:2] == ["drops"]:
         return drops.main(sys.argv[2:])
+    if sys.argv[1:2] == ["cdc"]:
+        return cdc.main(sys.argv[2:])
     if sys.argv[1:2] == ["every-case"]:
         return int(pytest.main([*IN_TURNS, "--every-case", *sys.argv[2:]]))
     parser = argparse.ArgumentParser(prog="soak", description=__doc__)

@@ -96,7 +96,7 @@ def reading(form: str, registry: RegistryServer) -> Callable[[str, bytes | None]
     return read
 
 
-class Topic:
+class TopicRecords:
     """What a topic has, read on and on.
 
     ``take`` is called with each record."""
@@ -104,7 +104,8 @@ class Topic:
     def __init__(self, kafka: KafkaBroker, topic: str, take: Callable[[Any], None]) -> None:
         self.name = topic
         self._take = take
-        self._consumer = Consumer({"bootstrap.servers": kafka.bootstrap_servers, "group.id": "reads-all"})
+        settings = {"group.id": "reads-all", "auto.offset.reset": "earliest"}
+        self._consumer = Consumer({"bootstrap.servers": kafka.bootstrap_servers, **settings})
         self._next: dict[int, int] = {}
 
     def partitions(self) -> Mapping[int, Any]:
@@ -114,17 +115,20 @@ class Topic:
 
     def read_on(self) -> None:
         """Take all records up to the present ends."""
-        for partition in self.partitions():
-            low, high = self._consumer.get_watermark_offsets(TopicPartition(self.name, partition), timeout=30)
-            at = max(low, self._next.get(partition, 0))
-            self._consumer.assign([TopicPartition(self.name, partition, at)])
-            while at < high:
-                message = self._consumer.poll(30)
-                assert message is not None, f"{self.name}-{partition} gives nothing at {at} of {high}"
-                assert message.error() is None, message.error()
-                self._take(message)
-                at = (message.offset() or 0) + 1
-            self._next[partition] = at
+        partitions = [TopicPartition(self.name, partition, 0) for partition in self.partitions()]
+        if not self._next:
+            self._consumer.assign(partitions)
+        ends = {}
+        for place in partitions:
+            low, high = self._consumer.get_watermark_offsets(place, timeout=30)
+            ends[place.partition] = high
+            self._next[place.partition] = max(low, self._next.get(place.partition, 0))
+        while any(self._next[partition] < end for partition, end in ends.items()):
+            message = self._consumer.poll(30)
+            assert message is not None, f"{self.name} gives nothing at {self._next} of {ends}"
+            assert message.error() is None, message.error()
+            self._take(message)
+            self._next[message.partition() or 0] = (message.offset() or 0) + 1
 
     def close(self) -> None:
         self._consumer.close()

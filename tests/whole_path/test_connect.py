@@ -24,7 +24,7 @@ from lancewal_demo.stack.registry import RegistryServer
 from lancewal_reader.point.token import Token
 from lancewal_reader.table import open_table
 from lancewal_tables.define.create import create_table
-from tests.support.connectors import FORMATS, Topic, converters, creating, from_postgres, reading
+from tests.support.connectors import FORMATS, TopicRecords, converters, creating, from_postgres, reading
 from tests.support.postgres import PASSWORD, PostgresServer
 from tests.support.topics import make_topics
 from tests.support.whole_path import Lancewal, until
@@ -97,7 +97,7 @@ def events(kafka: KafkaBroker, topic: str, form: str, registry: RegistryServer) 
     """The events of a topic, in no order; a tombstone is None."""
     found: list[Any] = []
     read = reading(form, registry)
-    with closing(Topic(kafka, topic, lambda message: found.append(read(topic, message.value())))) as records:
+    with closing(TopicRecords(kafka, topic, lambda message: found.append(read(topic, message.value())))) as records:
         records.read_on()
     return found
 
@@ -145,7 +145,7 @@ def statements(rng: random.Random, count: int) -> Iterator[str]:
             yield one()
 
 
-class Follower:
+class FollowsAccounts:
     """A table that follows ``accounts`` by one form of records."""
 
     def __init__(self, kafka: KafkaBroker, registry: RegistryServer, folder: Path, form: str) -> None:
@@ -189,7 +189,7 @@ class Follower:
 def test_tables_follow_a_table_of_postgresql(
     kafka: KafkaBroker, registry: RegistryServer, connect: Connected, tmp_path: Path, seed: int
 ) -> None:
-    followers = [Follower(kafka, registry, tmp_path / form, form) for form in PREFIXES]
+    followers = [FollowsAccounts(kafka, registry, tmp_path / form, form) for form in PREFIXES]
     of_postgres = connect.postgres.url(DATABASE)
     with psycopg.connect(of_postgres, password=PASSWORD, autocommit=True) as connection:
         for number, statement in enumerate(statements(random.Random(seed), 500)):

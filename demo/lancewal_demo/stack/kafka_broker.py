@@ -95,10 +95,6 @@ class KafkaBroker(Restartable):
     def log(self) -> Path:
         return self.directory / "kafka.log"
 
-    @property
-    def running(self) -> bool:
-        return self._process is not None and self._process.exit_code is None
-
     def start(self) -> None:
         """Format the folder if it is new, start, and wait until the broker answers an admin request."""
         if self._wanted_port is not None and listens(self._wanted_port):

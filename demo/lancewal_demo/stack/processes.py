@@ -104,6 +104,10 @@ class Restartable:
     _process: Process | None = None
     _grace_s = 20.0
 
+    @property
+    def running(self) -> bool:
+        return self._process is not None and self._process.exit_code is None
+
     def start(self) -> None:
         """Start the server as ``_process``, and wait until it answers."""
         raise NotImplementedError

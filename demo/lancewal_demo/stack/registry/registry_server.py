@@ -42,10 +42,6 @@ class RegistryServer(Restartable):
     def log(self) -> Path:
         return self.directory / "registry.log"
 
-    @property
-    def running(self) -> bool:
-        return self._process is not None and self._process.exit_code is None
-
     def start(self) -> None:
         self.directory.mkdir(parents=True, exist_ok=True)
         options = (
