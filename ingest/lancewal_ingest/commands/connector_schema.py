@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import orjson
+import pyarrow as pa
 
 from lancewal_core.errors import InvalidInput
 from lancewal_ingest.commands.schema_fields import RecordSchema, of_connect, of_writer
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 
 _ENVELOPE = frozenset({"op", "source"})
 _CONNECTOR = "io.debezium.connector."
+_MICRO_TIME, _TIMES_BEYOND_A_DAY = "io.debezium.time.MicroTime", ("mysql", "mariadb")
+"""Name of a time of day, and the connectors whose times go from -838 to 838 hours."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,9 +130,10 @@ def _enveloped(
     if row is None:
         raise InvalidInput(f"the schema of a record: {NO_FIELD}")
     types = AvroColumnTypes()
-    fields = [(one.name, types.of(one.type)) for one in row.fields]
     connector = source.removeprefix(_CONNECTOR).partition(".")[0] if source.startswith(_CONNECTOR) else ""
     names, defaults = facts
+    spans = {name for name, said in names.items() if said == _MICRO_TIME and connector in _TIMES_BEYOND_A_DAY}
+    fields = [(one.name, pa.duration("us") if one.name in spans else types.of(one.type)) for one in row.fields]
     return ConnectorSchema(
         RecordSchema(format_, row.name, fields), enveloped=True, connector=connector, names=names, defaults=defaults
     )

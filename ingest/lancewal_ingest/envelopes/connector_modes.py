@@ -29,7 +29,7 @@ _ENTRIES = _SET.format("hstore.handling.mode=map")
 _UNSIGNED = _SET.format("bigint.unsigned.handling.mode=long")
 _SIGNED = (
     "The connector writes an unsigned bigint above 9223372036854775807 as a negative number. Set "
-    "bigint.unsigned.handling.mode=precise, and read records with schemas into a column decimal128(20, 0)"
+    "bigint.unsigned.handling.mode=precise, for a column binary. With schemas it may be decimal128(20, 0), if it is no key"
 )
 _NO_SCALE = (
     "The source's column has no scale: give it one, or make the column struct<scale: int32, value: binary>. With "
@@ -48,7 +48,10 @@ _NO_TIMES = (
     "time.precision.mode=isostring in the connector they are strings"
 )
 _BEYOND_A_DAY = "MySQL's times go from -838 to 838 hours: make the column int64, or a duration"
-_TINYINT = "MySQL's bool is a tinyint(1), which the connector writes as a number: make the column int8"
+_TINYINT = (
+    "A bool of MySQL comes as 1 or as true. Set converters=boolean and "
+    "boolean.type=io.debezium.connector.binlog.converters.TinyIntOneToBooleanConverter in the connector, for a column bool"
+)
 _OF_SCHEMA: Mapping[tuple[str, str], str] = {
     ("decimal", "float"): _SET.format("decimal.handling.mode=precise"),
     ("decimal", "text"): _SET.format("decimal.handling.mode=precise"),
@@ -87,6 +90,8 @@ class ConnectorModes:
             return _of_number(column, value, kind)
         if kind != "type":
             return ""
+        if isinstance(value, bool):
+            return _TINYINT if pa.types.is_integer(column) else ""
         if isinstance(value, str):
             return _of_text(column, value)
         if not isinstance(value, dict):

@@ -64,11 +64,11 @@ def of_json(table: str) -> Sample:
     return found
 
 
-def message(record: Sample, name: str, type_: str, envelope: str = "debezium") -> str:
+def message(record: Sample, name: str, type_: str, envelope: str = "debezium", **terms: str) -> str:
     """The message of the dead letter that a record becomes for a column of a type."""
     columns = {"tenant": "int32", "id": "int64", name: type_}
     contract = contract_of(
-        columns, ("tenant", "id"), on_bad_record="dead-letter", on_unknown_column="ignore", envelope=envelope
+        columns, ("tenant", "id"), on_bad_record="dead-letter", on_unknown_column="ignore", envelope=envelope, **terms
     )
     (letter,) = [letter for one in taken(contract, [record]) for letter in one.outcome.letters]
     assert letter.kind in ("type", "range")
@@ -86,6 +86,13 @@ def test_the_setting_is_named_in_json(table: str, name: str, type_: str, setting
 @pytest.mark.parametrize(("table", "name", "type_"), NOT_ABOUT_MODES)
 def test_no_setting_is_named_where_no_mode_is_the_cause(table: str, name: str, type_: str) -> None:
     assert "mode" not in message(of_json(table), name, type_)
+
+
+@pytest.mark.parametrize(("type_", "value"), [("bool", b"1"), ("int8", b"true")])
+def test_a_bool_of_mysql(type_: str, value: bytes) -> None:
+    event = b'{"before":null,"after":{"tenant":1,"id":10,"b":%s},"source":{"a":1},"op":"c"}' % value
+    record = Sample("t", 0, 0, "", b'{"tenant":1,"id":10}', event)
+    assert "TinyIntOneToBooleanConverter" in message(record, "b", type_, partitioner="none")
 
 
 def test_rows_out_of_their_envelope_have_the_same_words_and_other_rows_have_none() -> None:
