@@ -61,6 +61,7 @@ _FITS: Mapping[JsonForm, tuple[str, Callable[[pa.DataType], bool]]] = {
     "raw": ("string", _is_text),
     "json_text": ("string", _is_text),
     "number": ("string", _is_text),
+    "base64": ("vector", pa.types.is_fixed_size_list),
 }
 """Types of the columns that may have a form: in words, and as a test."""
 

@@ -198,7 +198,7 @@ class FormatSettings(Section):
 
 
 JsonForm = Literal[
-    "epoch_s", "epoch_ms", "epoch_us", "utc", "number_text", "text", "bool_text", "raw", "json_text", "number"
+    "epoch_s", "epoch_ms", "epoch_us", "utc", "number_text", "text", "bool_text", "raw", "json_text", "number", "base64"
 ]
 """A form in which the JSON of a column may come, beside the strict one."""
 JSON_FORMS: tuple[JsonForm, ...] = get_args(JsonForm)

@@ -17,6 +17,8 @@ A column may have a *lenient* form beside the strict one (``JsonForm``).  Each f
   readers get the texts as strings (``strict.with_texts``).
 * ``json_text``: a string is the JSON text in it, which is checked.  No other string is taken.
 * ``number``: a number is its own text, byte for byte.
+* ``base64``: a string is the bytes of a vector's items, one after the other, little endian.  NaN and infinity are floats
+  there.
 * ``float_name``: the strings ``"NaN"``, ``"Infinity"`` and ``"-Infinity"``, as Jackson writes them.
 """
 
@@ -30,6 +32,7 @@ from datetime import date
 from decimal import Decimal
 from typing import NoReturn, TypeGuard
 
+import numpy as np
 import pyarrow as pa
 
 from lancewal_core.rows.column_types import integer_range, storage_type
@@ -208,6 +211,21 @@ def _number_as_text(_: pa.DataType, strict: CellReader) -> tuple[CellReader, str
     return lambda value, path: str(value) if isinstance(value, Number) else None, "a number"
 
 
+def _bytes_of_vector(type_: pa.DataType, _: CellReader) -> tuple[CellReader, str]:
+    form = vector_form(type_)
+
+    def read(value: object, path: str) -> object:
+        data = base64_bytes(value) if _is_text(value) else None
+        return np.frombuffer(data, form.base) if data is not None and len(data) == form.itemsize else None
+
+    return read, f"a string of {form.itemsize} bytes in base64 (standard alphabet, padded)"
+
+
+def vector_form(type_: pa.DataType) -> np.dtype:
+    """Return the form of a vector's items one after the other, little endian."""
+    return np.dtype((np.dtype(type_.value_type.to_pandas_dtype()).newbyteorder("<"), (type_.list_size,)))
+
+
 def is_json(text: str) -> bool:
     """Return whether a text is one JSON value, by the rules of ``strict``."""
     try:
@@ -235,6 +253,7 @@ _FORMS: Mapping[Form, Callable[[pa.DataType, CellReader], tuple[CellReader, str]
     "raw": _raw,
     "json_text": _json_in_text,
     "number": _number_as_text,
+    "base64": _bytes_of_vector,
     "float_name": _float_name,
 }
 """For each form its reader, which returns None for a value of another form, and words for it."""

@@ -22,7 +22,15 @@ import pyarrow.compute as pc
 
 from lancewal_core.rows.column_types import has_map
 from lancewal_core.rows.schema import RowSchema
-from lancewal_ingest.decode.json.cells import FLOAT_NAMES, FRACTION_DIGITS, array_of, cell_reader, is_json
+from lancewal_ingest.decode.json.cells import (
+    FLOAT_NAMES,
+    FRACTION_DIGITS,
+    array_of,
+    base64_bytes,
+    cell_reader,
+    is_json,
+    vector_form,
+)
 from lancewal_ingest.decode.json.other_names import members_of
 from lancewal_ingest.decode.json.strict import parse_value
 from lancewal_ingest.decode.json.transport import ZONE, Mask, cast_text, either, lift, timestamp_form, transport_type
@@ -80,6 +88,8 @@ def spellings(type_: pa.DataType, form: Form) -> tuple[Spelling, ...]:
             return (_strict(type_, str),)  # by then each value is a string
         case "json_text":
             return (Spelling((str,), pa.string(), lambda array: _json_texts(array, type_)),)
+        case "base64":
+            return Spelling((str,), pa.string(), lambda array: _vectors(array, type_)), _strict(type_, list)
         case "float_name":
             names = Spelling((str,), pa.string(), lambda array: _named_floats(array, type_))
             return _strict(type_, int, float), names
@@ -255,6 +265,17 @@ def _named_floats(array: pa.Array, type_: pa.DataType) -> tuple[pa.Array, Mask |
 def _json_texts(array: pa.Array, type_: pa.DataType) -> tuple[pa.Array, Mask | None]:
     other: Mask = np.array([text is not None and not is_json(text) for text in array.to_pylist()], np.bool_)
     return array.cast(type_), other if other.any() else None
+
+
+def _vectors(array: pa.Array, type_: pa.DataType) -> tuple[pa.Array, Mask | None]:
+    form = vector_form(type_)
+    read = [None if text is None else base64_bytes(text) for text in array.to_pylist()]
+    given = [data if data is not None and len(data) == form.itemsize else None for data in read]
+    items = np.frombuffer(b"".join(data or bytes(form.itemsize) for data in given), form.base)
+    missing: Mask = np.array([data is None for data in given], np.bool_)
+    found = pa.FixedSizeListArray.from_arrays(pa.array(items), type=type_, mask=pa.array(missing))
+    other: Mask = missing & _valid(array)
+    return found, other if other.any() else None
 
 
 def _truths(array: pa.Array) -> tuple[pa.Array, Mask | None]:

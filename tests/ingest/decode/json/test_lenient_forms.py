@@ -4,11 +4,15 @@ The oracle computes with ``Fraction`` and ``datetime``, and shares no code with 
 
 from __future__ import annotations
 
+import base64
 import json
+import math
+import struct
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -45,6 +49,9 @@ FORMS: dict[str, tuple[pa.DataType, JsonForm]] = {
     "num": (pa.string(), "number"),
     "num_l": (pa.large_string(), "number"),
     "t_l": (pa.large_string(), "text"),
+    "v": (pa.list_(pa.float32(), 2), "base64"),
+    "v1": (pa.list_(pa.float64(), 1), "base64"),
+    "v_bits": (pa.list_(pa.uint8(), 3), "base64"),
 }
 DIGITS = "123456789012345678901234567890123456789012345678901234567890.10"
 COLUMNS = pa.schema([("id", pa.int64()), ("k", pa.string()), *((name, type_) for name, (type_, _) in FORMS.items())])
@@ -53,6 +60,12 @@ NAMING = Naming(None, {}, {}, {name: form for name, (_, form) in FORMS.items()})
 STRICT = Naming()
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def packed(form: str, *items: float) -> str:
+    return json.dumps(base64.b64encode(struct.pack(form, *items)).decode())
+
+
 UNIT = {"epoch_s": 10**6, "epoch_ms": 10**3, "epoch_us": 1}
 """Microseconds."""
 TICKS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
@@ -86,6 +99,11 @@ FIXED = [
     ("doc", '"\\"x\\""', '"x"'), ("doc", '" [] "', " [] "), ("doc", "null", None), ("doc_l", '"{}"', "{}"),
     ("num", DIGITS, DIGITS), ("num", f"-{DIGITS}E-999999999999", f"-{DIGITS}E-999999999999"), ("num", "-0", "-0"),
     ("num", "1.50", "1.50"), ("num", '"1.50"', "1.50"), ("num", '"x"', "x"), ("num", "null", None), ("num_l", "1e5", "1e5"),
+    ("v", packed("<2f", 1.5, -0.25), [1.5, -0.25]), ("v", "[1.5,-0.25]", [1.5, -0.25]), ("v", "null", None),
+    ("v", packed("<2f", 3.4e38, 2**-149), [struct.unpack("<f", struct.pack("<f", 3.4e38))[0], 2**-149]),
+    ("v", packed("<2f", math.inf, -math.inf), [math.inf, -math.inf]), ("v", '"AAAAAAAA\\u0041AA="', [0.0, 0.0]),
+    ("v1", packed("<d", 2**53 + 2.0), [2**53 + 2.0]), ("v1", "[7]", [7.0]), ("v1", packed("<d", 5e-324), [5e-324]),
+    ("v_bits", '"AP8B"', [0, 255, 1]), ("v_bits", "[0,255,1]", [0, 255, 1]),
 ]  # fmt: skip
 REFUSED = [
     ("ems", "1618540600943.1234567", "range"), ("ems_s", "1500", "range"), ("ems_s", "0.5", "range"), ("eus", "1", "range"),
@@ -109,6 +127,10 @@ REFUSED = [
     ("num", "true", "type"), ("num", "[1]", "type"), ("num", "{}", "type"), ("num", "01", "not_json"),
     ("num", '"\\ud800"', "range"),
     ("num", "Infinity", "not_json"),
+    ("v", packed("<1f", 1), "type"), ("v", packed("<3f", 1, 2, 3), "type"), ("v", '""', "type"), ("v", "[1]", "type"),
+    ("v", '"AAAAAAAAAAA"', "type"), ("v", '"AAAAAAAAAAB="', "type"), ("v", '" AAAAAAAAAAA="', "type"), ("v", "1", "type"),
+    ("v", '"AAAAAAAAAA_="', "type"), ("v", "[1e39,0]", "range"), ("v", "[null,1]", "type"), ("v", "{}", "type"),
+    ("v_bits", '"é"', "type"), ("v_bits", '"\\ud800"', "type"), ("v_bits", '"AP8BAA=="', "type"),
     ("b", '"True"', "type"), ("b", '"TRUE"', "type"), ("b", "1", "type"), ("b", '"1"', "type"), ("b", '""', "type"),
 ]  # fmt: skip
 
@@ -167,12 +189,27 @@ def test_a_default_is_a_text_too() -> None:
             JsonDecoder(ROWS, Naming(None, {name: text}, {}, NAMING.forms))
 
 
+def test_bytes_of_a_vector_stay_as_they_are() -> None:
+    """NaN with any bits, among good and bad vectors, read together and one by one."""
+    bits = [0x7FC00001, 0xFFFFFFFF, 0x7F800001, 0x3F800000, 0]
+    texts = [packed("<2I", one, 0x80000000) for one in bits]
+    batch, ways = records([value("v", text) for text in ['"AA=="', *texts, "null"]]), Ways(naming=NAMING, rows=ROWS)
+    for found in (ways.both(batch), ways.reference(batch)):
+        vectors = found.rows["v"]
+        assert [one.kind for one in found.rejected] == ["type"]
+        assert vectors.is_null().to_pylist() == [False] * len(bits) + [True]
+        shown = vectors.flatten().to_numpy().view(np.uint32).reshape(-1, 2).tolist()
+        assert shown == [[one, 0x80000000] for one in bits]
+
+
 def test_a_refusal_names_both_forms() -> None:
-    found = Ways(naming=NAMING, rows=ROWS).both(records([value("ems", '"x"'), value("ems_s", "1500")]))
+    batch = records([value("ems", '"x"'), value("ems_s", "1500"), value("v", '"AA=="')])
+    found = Ways(naming=NAMING, rows=ROWS).both(batch)
     assert [one.message for one in found.rejected] == [
         "column 'ems': expected a number of milliseconds since 1970, or a string YYYY-MM-DDTHH:MM:SS, with Z or an offset "
         "like +02:00",
         "column 'ems_s': expected a number of milliseconds since 1970 that timestamp[s] holds exactly",
+        "column 'v': expected a string of 8 bytes in base64 (standard alphabet, padded), or an array of 2 numbers",
     ]
 
 
@@ -246,7 +283,13 @@ texts = st.sampled_from(
         '" 1"',
     ]
 )
-cells = st.one_of(numbers, numbers, numbers.map('"{}"'.format), times, texts, st.just("null"))
+finite = st.floats(allow_nan=False, width=32)
+vectors = st.one_of(
+    st.tuples(finite, finite).map(lambda items: packed("<2f", *items)),
+    st.binary(min_size=2, max_size=9).map(lambda data: json.dumps(base64.b64encode(data).decode())),
+    st.lists(st.integers(-1, 256), min_size=1, max_size=3).map(json.dumps),
+)
+cells = st.one_of(numbers, numbers, numbers.map('"{}"'.format), times, texts, vectors, st.just("null"))
 
 
 @st.composite
