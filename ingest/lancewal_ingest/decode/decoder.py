@@ -35,7 +35,7 @@ from lancewal_ingest.decode.operations import OP_HEADER, op_of, record_bytes
 from lancewal_ingest.decode.outcomes import KEY_FORM, TOO_LARGE, WRONG_FORMAT, Decoded, Refusal, Rejected
 from lancewal_ingest.decode.part import DecodedPart, assemble
 from lancewal_ingest.decode.record_keys import Cells, GivenKeys, RecordKeys, Wrong
-from lancewal_ingest.decode.value_decoder import NamedBy, Ops, Places, RefusedValue, ValueDecoder
+from lancewal_ingest.decode.value_decoder import DecodedValues, NamedBy, Ops, Places, RefusedValue, ValueDecoder, joined
 from lancewal_ingest.decode.weight import PIECE_BYTES, RecordWeights, pieces
 from lancewal_kafka.records import Records
 
@@ -78,52 +78,17 @@ class Decoder:
 
         ``lies``: the partition of each record; None: no column has it."""
         headers = HeaderColumns(records.headers)
-        ops = self._plain_ops(records, headers)
-        filled = {} if self._metadata is None else self._metadata.arrays(records, headers, _places(records, lies))
-        named = {name: headers.last(name) for name in self._values.headers}
         rejected: dict[int, Rejected] = {}
-        without_row: list[int] = []
-        for index in np.flatnonzero(ops == ASIDE).tolist():
-            try:
-                op = self._op(records, index)
-            except Refusal as refusal:
-                rejected[index] = Rejected(records.offsets[index], refusal.kind, str(refusal), refusal.found)
-                continue
-            if op is None:
-                without_row.append(index)
-            else:
-                ops[index] = op
-        places = _kafka_places(records, lies) if self._values.needs_places else None
-        keys = self._given(records, headers, lies)
-        parts: list[DecodedPart] = []
-        other_names, new_fields = Counter[OtherName](), dict[str, pa.DataType]()
-        passed_over, changed_ms = Counter[str](), 0
+        ops, without_row = self._ops(records, headers, rejected)
+        values = self._decoded(records, headers, ops, lies)
+        rejected |= {one.place: self._refused(records, one) for one in values.refused}
         is_row = np.ones(len(records), dtype=np.bool_)
-        for indexes in self._pieces(records, np.flatnonzero(ops != ASIDE)):
-            whole = len(indexes) == len(records)
-            # Null values went aside.
-            values = cast("list[bytes]", records.values if whole else [records.values[i] for i in indexes.tolist()])
-            if whole:
-                decoded = self._values.decode(values, ops, named, places)
-            else:
-                taken = {name: array.take(pa.array(indexes)) for name, array in named.items()}
-                decoded = self._values.decode(
-                    values, ops[indexes], taken, None if places is None else places.of(indexes)
-                ).at(indexes)
-            for part in decoded.parts:
-                if self._metadata is not None:
-                    part = self._metadata.fill(part, filled, other_names)
-                parts.append(self._only_keys(part))
-            other_names.update(decoded.other_names)
-            new_fields.update(decoded.new_fields)
-            changed_ms = max(changed_ms, decoded.changed_ms)
-            for kind, passed in decoded.passed_over.items():
-                is_row[passed] = False
-                passed_over[kind] += len(passed)
-            without_row += decoded.deletes.tolist()
-            for one in decoded.refused:
-                rejected[one.place] = self._refused(records, one)
-        deleted = self._deleted(keys, sorted(without_row), records, rejected)
+        for passed in values.passed_over.values():
+            is_row[passed] = False
+        other_names = Counter(values.other_names)
+        parts = list(map(self._only_keys, self._with_metadata(values.parts, records, headers, lies, other_names)))
+        keys = self._given(records, headers, lies)
+        deleted = self._deleted(keys, sorted([*without_row, *values.deletes.tolist()]), records, rejected)
         if deleted:
             parts.append(self._deletes(deleted))
         rows = assemble(self._rows, records, parts)
@@ -131,24 +96,25 @@ class Decoder:
         if self._keys is not None and rows.num_rows:
             at = np.flatnonzero(is_row)
             given = keys if is_row.all() else keys.some(at)
-            wrong = self._wrong_keys(self._keys, given, rows)
-            for place, why in wrong.items():
-                index = int(at[place])
-                rejected[index] = Rejected(records.offsets[index], why.kind, str(why), why.found)
+            wrong = {int(at[place]): why for place, why in self._wrong_keys(self._keys, given, rows).items()}
+            rejected |= {index: _rejected(records, index, why) for index, why in wrong.items()}
             if wrong:
-                is_row[at[list(wrong)]] = False
+                is_row[list(wrong)] = False
                 rows = rows.filter(pa.array(is_row[at]))
         if rows.nbytes > ROW_BYTES_MAX // 2:
             fits = _fitting(rows)
             large = np.flatnonzero(is_row)[~fits].tolist()
-            expected = f"expected a record whose row takes at most {ROW_BYTES_MAX} bytes"
-            rejected |= {index: Rejected(records.offsets[index], TOO_LARGE, expected) for index in large}
+            why = Refusal(TOO_LARGE, f"expected a record whose row takes at most {ROW_BYTES_MAX} bytes")
+            rejected |= {index: _rejected(records, index, why) for index in large}
             is_row[large] = False
             rows = rows.filter(pa.array(fits))
         is_rejected = np.zeros(len(records), dtype=np.bool_)
         is_rejected[list(rejected)] = True
         in_order = tuple(rejected[index] for index in sorted(rejected))
-        return Decoded(rows, is_row, in_order, is_rejected, other_names, new_fields, passed_over, changed_ms)
+        passed_over = {kind: len(passed) for kind, passed in values.passed_over.items()}
+        return Decoded(
+            rows, is_row, in_order, is_rejected, other_names, values.new_fields, passed_over, values.changed_ms
+        )
 
     @property
     def names_schemas(self) -> bool:
@@ -163,16 +129,62 @@ class Decoder:
     def schemas_of(self, records: Records) -> Sequence[NamedBy]:
         """Return the schemas that the values and keys of records name, each with the indexes of the records."""
         headers = HeaderColumns(records.headers)
-        found = [*self._values.schemas_of(records.values, {name: headers.last(name) for name in self._values.headers})]
+        found = [*self._values.schemas_of(records.values, headers.lasts(self._values.headers))]
         if self._keys is not None and self._keys.names_schemas:
-            found += self._keys.schemas_of(records.keys, {name: headers.last(name) for name in self._keys.headers})
+            found += self._keys.schemas_of(records.keys, headers.lasts(self._keys.headers))
         return found
+
+    def _ops(self, records: Records, headers: HeaderColumns, rejected: dict[int, Rejected]) -> tuple[Ops, list[int]]:
+        """Return each record's ``Op``, and the records that delete the row of their key since they have no value.
+
+        ``ASIDE``: the format gets no value of the record.  Records that are bad are added to ``rejected``."""
+        ops, without_value = self._plain_ops(records, headers), list[int]()
+        for index in np.flatnonzero(ops == ASIDE).tolist():
+            try:
+                op = self._op(records, index)
+            except Refusal as refusal:
+                rejected[index] = _rejected(records, index, refusal)
+                continue
+            if op is None:
+                without_value.append(index)
+            else:
+                ops[index] = op
+        return ops, without_value
+
+    def _decoded(self, records: Records, headers: HeaderColumns, ops: Ops, lies: Partitions | None) -> DecodedValues:
+        """Return what the format makes of the values, piece by piece."""
+        named = headers.lasts(self._values.headers)
+        places = _kafka_places(records, lies) if self._values.needs_places else None
+        results = [DecodedValues([], [])]
+        for indexes in self._pieces(records, np.flatnonzero(ops != ASIDE)):
+            if len(indexes) == len(records):  # nearly always: nothing is copied
+                results.append(self._values.decode(cast("list[bytes]", records.values), ops, named, places))
+                continue
+            # Null values went aside.
+            values = cast("list[bytes]", [records.values[index] for index in indexes.tolist()])
+            taken = {name: array.take(pa.array(indexes)) for name, array in named.items()}
+            there = None if places is None else places.of(indexes)
+            results.append(self._values.decode(values, ops[indexes], taken, there).at(indexes))
+        return joined(results)
+
+    def _with_metadata(
+        self,
+        parts: Sequence[DecodedPart],
+        records: Records,
+        headers: HeaderColumns,
+        lies: Partitions | None,
+        counts: Counter[OtherName],
+    ) -> Sequence[DecodedPart]:
+        if self._metadata is None:
+            return parts
+        filled = self._metadata.arrays(records, headers, _places(records, lies))
+        return [self._metadata.fill(part, filled, counts) for part in parts]
 
     def _given(self, records: Records, headers: HeaderColumns, lies: Partitions | None) -> GivenKeys:
         if self._keys is None:
             return GivenKeys(records.keys)
         places = _kafka_places(records, lies) if self._keys.needs_places else None
-        return GivenKeys(records.keys, {name: headers.last(name) for name in self._keys.headers}, places)
+        return GivenKeys(records.keys, headers.lasts(self._keys.headers), places)
 
     def _refused(self, records: Records, refused: RefusedValue) -> Rejected:
         offset, value = records.offsets[refused.place], records.values[refused.place] or b""
@@ -234,7 +246,7 @@ class Decoder:
             if records.keys[index] is None and self._values.tells_operations:
                 refusal = Refusal(KEY_FORM, _NO_KEY)
             if refusal is not None:
-                rejected[index] = Rejected(records.offsets[index], refusal.kind, str(refusal), refusal.found)
+                rejected[index] = _rejected(records, index, refusal)
             elif isinstance(cells, tuple):
                 found[index] = cells
         return found
@@ -275,6 +287,10 @@ class Decoder:
         places = pa.array(np.arange(len(deletes)), mask=deletes)
         named = zip(self._rows.columns.names, part.columns, strict=True)
         return replace(part, columns=[a if name in self._rows.primary_key else a.take(places) for name, a in named])
+
+
+def _rejected(records: Records, index: int, refusal: Refusal) -> Rejected:
+    return Rejected(records.offsets[index], refusal.kind, str(refusal), refusal.found)
 
 
 def _places(records: Records, lies: Partitions | None) -> Partitions:

@@ -7,7 +7,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -84,6 +84,10 @@ class HeaderColumns:
         at = np.full(len(self._ends) - 1, -1)
         at[owners] = places  # of several places of one record the last one stays
         return self._values.take(pa.array(at, mask=at < 0))
+
+    def lasts(self, names: Iterable[str]) -> dict[str, pa.Array]:
+        """Return ``last`` of each of these names, by the name."""
+        return {name: self.last(name) for name in names}
 
     def longest(self) -> int:
         """Return a number of bytes that the headers of no record exceed: names in UTF-8, and values."""

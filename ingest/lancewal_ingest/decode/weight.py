@@ -94,10 +94,10 @@ class RecordWeights:
         return len(records) * self.row_bytes + int(self._grown(records, headers).sum()) <= nbytes
 
     def _grown(self, records: Records, headers: HeaderColumns | None) -> Weights:
-        named = {} if headers is None else {name: headers.last(name) for name in self._growth.headers}
+        named = {} if headers is None else headers.lasts(self._growth.headers)
         grown = self._growth.each(records.values, named)
         if self._keys is not None and None in records.values:
-            named = {} if headers is None else {name: headers.last(name) for name in self._keys.headers}
+            named = {} if headers is None else headers.lasts(self._keys.headers)
             deletes = np.array([value is None for value in records.values])
             grown = np.where(deletes, self._keys.each(records.keys, named), grown)
         return grown if self._metadata is None else grown + self._metadata.growth(records, headers)
