@@ -123,22 +123,26 @@ def test_records_behind_one_that_would_stop_its_partition(
 def test_events_of_a_connector(
     kafka: KafkaBroker, topic_name: str, config: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Rows and deletes count as rows; a record without a key, and a truncate, are named."""
+    """Rows and deletes count as rows; a record without a key, a truncate, and a decimal of another mode, are named."""
     make_topics(kafka.bootstrap_servers, {topic_name: 1})
     producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
     row = b'{"before":null,"after":{"id":1},"source":{"version":"3"},"op":"c"}'
     truncate = b'{"before":null,"after":null,"source":{"version":"3"},"op":"t"}'
+    precise = row.replace(b'"id":1', b'"id":1,"amount":"ASw="')
     for key, value in ((b'{"id":1}', row), (b'{"id":1}', None), (b"h", b'{"ts_ms":1}'), (None, row), (None, truncate)):
         producer.produce(topic_name, value, key)
+    producer.produce(topic_name, precise, b'{"id":1}')
     producer.flush()
-    table = "columns: {id: int64}, primary_key: [id], region_key: [id], format: {key: json-compact, envelope: debezium}"
+    columns = 'columns: {id: int64, amount: "decimal128(12, 2)"}'
+    table = f"{columns}, primary_key: [id], region_key: [id], format: {{key: json-compact, envelope: debezium}}"
     write(config, kafka.bootstrap_servers, topic_name, table=table)
     first, second, *rest = said(config, capsys).splitlines()
-    assert first == f"Topic {topic_name}: 2 of the newest 5 records would be rows."
+    assert first == f"Topic {topic_name}: 2 of the newest 6 records would be rows."
     assert second == "  1 passed over: neither rows nor bad, such as heartbeats"
-    assert [line.split(":")[0] for line in rest] == ["  1 key_form", "  1 truncate", "  connector"]
+    assert [line.split(":")[0] for line in rest] == ["  1 key_form", "  1 truncate", "  1 type", "  connector"]
     assert "message.key.columns" in rest[0]
-    assert "the record has no key" in rest[2]
+    assert "Set decimal.handling.mode=string in the connector" in rest[2]
+    assert "the record has no key" in rest[3]
 
 
 def test_a_proposal_from_the_newest_records(
