@@ -28,14 +28,14 @@ METRIC = re.compile(r"(?<![\w./-])lancewal_[a-z0-9_]*[a-z0-9](?![\w./-])")
 FILE_ENDINGS = frozenset({"py", "md", "yaml", "yml", "json", "toml", "txt", "log"})
 
 
-OF_SPARK = "kafka.bootstrap.servers"
-"""Spark's sink of Kafka has this option."""
+OF_OTHERS = ("kafka.bootstrap.servers", "table.include.list")
+"""Options of Spark's sink of Kafka, and of Debezium's connectors."""
 
 
 def setting_exists(name: str) -> bool:
-    """Whether the name is a setting, a value of the chart, a member of ``Table``, metadata of records, Spark's, or a file."""
+    """Whether it is a setting, a value of the chart, a member of ``Table``, metadata of records, of others, or a file."""
     first, *rest = name.split(".")
-    if is_metadata(name) or name in ("kafka.header", OF_SPARK):
+    if is_metadata(name) or name in ("kafka.header", *OF_OTHERS):
         return True
     if rest[-1] in FILE_ENDINGS or (first == "table" and hasattr(Table, rest[0])):
         return True
