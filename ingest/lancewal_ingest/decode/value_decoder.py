@@ -37,6 +37,7 @@ import pyarrow as pa
 from lancewal_core.names.ids import SchemaKey
 from lancewal_core.wal.writer_schemas import StoredSchema
 from lancewal_ingest.decode.naming import OtherName
+from lancewal_ingest.decode.outcomes import Refusal
 from lancewal_ingest.decode.part import DecodedPart
 from lancewal_kafka.headers import HeaderList
 
@@ -78,6 +79,10 @@ class RefusedValue:
     message: str
     found: str = ""
     """See ``Rejected.found``."""
+
+    @staticmethod
+    def of(place: int, refusal: Refusal) -> RefusedValue:
+        return RefusedValue(place, refusal.kind, str(refusal), refusal.found)
 
 
 @dataclass(frozen=True, slots=True)

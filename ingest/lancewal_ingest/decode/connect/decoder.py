@@ -160,7 +160,7 @@ class ConnectDecoder(NamesNoSchema):
         try:
             text, payload = schema_and_payload(value)
         except Refusal as refusal:
-            refused.append(RefusedValue(index, refusal.kind, str(refusal), refusal.found))
+            refused.append(RefusedValue.of(index, refusal))
             return
         groups.setdefault(text, _Group()).add(index, payload)
 
@@ -210,7 +210,7 @@ def _others(values: Sequence[bytes], group: _Group, refused: list[RefusedValue])
         try:
             check_value(payload)
         except Refusal as refusal:
-            refused.append(_why(values[index], RefusedValue(index, refusal.kind, str(refusal), refusal.found)))
+            refused.append(_why(values[index], RefusedValue.of(index, refusal)))
         else:
             others.append(index)
     return others
@@ -223,5 +223,5 @@ def _why(value: bytes, refused: RefusedValue) -> RefusedValue:
     try:
         check_members(value)
     except Refusal as refusal:
-        return RefusedValue(refused.place, refusal.kind, str(refusal), refusal.found)
+        return RefusedValue.of(refused.place, refusal)
     return refused

@@ -14,7 +14,6 @@ Guarantees, beside those of ``value_decoder`` for each payload and operation
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -47,16 +46,14 @@ class ConnectRows:
 
     def decode(self, payloads: Sequence[bytes], ops: Ops) -> DecodedValues:
         """Return the rows and the refusals of ``payloads``.  ``ops`` has the operation of each."""
-        if (refusal := self._mapped.refusal) is not None:
-            refused = [RefusedValue(n, refusal.kind, str(refusal), refusal.found) for n in range(len(payloads))]
-            return DecodedValues([], refused, {}, dict(self._mapped.new_fields))
+        refused_alike = self._mapped.all_refused(len(payloads))
+        if refused_alike is not None:
+            return refused_alike
         found = self._json.decode(payloads, ops)
         refused, parts = [_disagrees(one) for one in found.refused], list[DecodedPart]()
         for part in found.parts:
             parts.append(self._part(part, payloads, refused))
-        rows = sum(len(part.indexes) for part in parts)
-        used = {name: times * rows for name, times in Counter(self._mapped.used).items()} if rows else {}
-        return DecodedValues(parts, refused, used)
+        return DecodedValues(parts, refused, self._mapped.uses(sum(len(part.indexes) for part in parts)))
 
     def _part(self, part: DecodedPart, payloads: Sequence[bytes], refused: list[RefusedValue]) -> DecodedPart:
         faults: list[Fault] = []
@@ -70,8 +67,7 @@ class ConnectRows:
         if faults:
             good = np.ones(len(part.indexes), np.bool_)
             for fault in faults:
-                kind, message = fault.why.kind, str(fault.why)
-                refused += [RefusedValue(n, kind, message) for n in part.indexes[fault.rows & good].tolist()]
+                refused += [RefusedValue.of(n, fault.why) for n in part.indexes[fault.rows & good].tolist()]
                 good &= ~fault.rows
             part = part.where(good)
         if self._defaults.cells:

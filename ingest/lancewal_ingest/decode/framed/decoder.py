@@ -255,7 +255,7 @@ class FramedDecoder:
             columns = named[text]
             if isinstance(columns, Refusal):
                 kept[place] = False
-                refused.append(RefusedValue(int(part.indexes[place]), columns.kind, str(columns), columns.found))
+                refused.append(RefusedValue.of(int(part.indexes[place]), columns))
             else:
                 has[:, place] = [name in columns for name in self._rows.columns.names]
                 present[place] = present_bitmap(self._rows, columns)

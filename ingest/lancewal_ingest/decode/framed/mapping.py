@@ -12,6 +12,7 @@ The format says which cells a type fills.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, NamedTuple, TypeVar
@@ -23,6 +24,7 @@ from lancewal_core.rows.schema import RowSchema
 from lancewal_ingest.decode.framed.payloads import SchemaUnusable
 from lancewal_ingest.decode.naming import Names, Naming, OtherName
 from lancewal_ingest.decode.outcomes import Refusal
+from lancewal_ingest.decode.value_decoder import DecodedValues, RefusedValue
 
 T = TypeVar("T")
 M = TypeVar("M")
@@ -69,6 +71,17 @@ class Mapped(Generic[M]):
     new_fields: Mapping[str, pa.DataType]
     used: Sequence[OtherName]
     """Names other than present ones that each row uses."""
+
+    def all_refused(self, count: int) -> DecodedValues | None:
+        """Return the result for so many payloads if every payload is refused, otherwise None."""
+        if self.refusal is None:
+            return None
+        every = [RefusedValue.of(place, self.refusal) for place in range(count)]
+        return DecodedValues([], every, {}, self.new_fields)
+
+    def uses(self, rows: int) -> Counter[OtherName]:
+        """Return the number of uses of each name by so many rows."""
+        return Counter({name: times * rows for name, times in Counter(self.used).items() if rows})
 
 
 class FieldMapper(Generic[T]):

@@ -96,10 +96,9 @@ class TypedPayloads(ABC):
         return pa.nulls(len(ops), pa.binary())
 
     def decode(self, payloads: Payloads, ops: Ops) -> DecodedValues:
-        count = len(payloads.starts)
-        if self._mapped.refusal is not None:
-            every = [_refused(place, self._mapped.refusal) for place in range(count)]
-            return DecodedValues([], every, {}, dict(self._mapped.new_fields))
+        refused_alike = self._mapped.all_refused(len(payloads.starts))
+        if refused_alike is not None:
+            return refused_alike
         parts: list[DecodedPart] = []
         singly: list[npt.NDArray[np.int64]] = []
         for chosen, cursors in chunks(payloads, self.steps_max):
@@ -122,9 +121,7 @@ class TypedPayloads(ABC):
             parts += found.parts
             refused = found.refused
             other_names.update(found.other_names)
-        rows = sum(len(part.indexes) for part in parts)
-        if rows:
-            other_names.update({name: times * rows for name, times in Counter(self._mapped.used).items()})
+        other_names.update(self._mapped.uses(sum(len(part.indexes) for part in parts)))
         return DecodedValues(parts, refused, other_names)
 
     def one_by_one(self, payloads: Payloads, places: npt.NDArray[np.int64], ops: Ops) -> DecodedValues:
@@ -143,7 +140,7 @@ class TypedPayloads(ABC):
                     rows.append(self.read_one(data, self._keys, other_names))
                     good.append(place)
                 except Refusal as refusal:
-                    refused.append(_refused(place, refusal))
+                    refused.append(RefusedValue.of(place, refusal))
             if not good:
                 continue
             types = self._rows.columns.types
@@ -182,7 +179,3 @@ def chunks(payloads: Payloads, steps_max: int) -> Iterator[tuple[npt.NDArray[np.
             at = stop - taken
         yield np.arange(begin, end), Cursors(data, at, stop, steps_max)
         begin = end
-
-
-def _refused(place: int, refusal: Refusal) -> RefusedValue:
-    return RefusedValue(place, refusal.kind, str(refusal), refusal.found)

@@ -66,7 +66,7 @@ class ReferenceDecoder:
                 members = named(given, self._names, self._readers, "")
                 row = self._cells(members)
             except Refusal as refusal:
-                refused.append(RefusedValue(index, refusal.kind, str(refusal), refusal.found))
+                refused.append(RefusedValue.of(index, refusal))
                 continue
             if ops[index] == Op.UPSERT:
                 row |= {name: cell for name, cell in self._defaults.items() if name not in members}
