@@ -122,6 +122,13 @@ class TopicInspector:
             raise
         return TopicFacts(topic_id(str(found.topic_id)), len(found.partitions))  # Uuid's == compares identity
 
+    def names(self) -> list[str]:
+        """Return the names of the topics that this user may see, sorted."""
+        try:
+            return sorted(self._admin.list_topics(timeout=self._timeout_s).topics)
+        except KafkaException as error:
+            raise explained(error, "listing topics", "*", self._servers, self._heard) from error
+
     def check_right(self, topic: str, operation: AclOperation) -> None:
         """Raise ``KafkaForbidden`` if the brokers say that this user may not do ``operation`` on the topic."""
         asked = self._admin.describe_topics(

@@ -38,16 +38,24 @@ def init(
     from_debezium: Annotated[
         str,
         typer.Option(
-            help="Topic of a Debezium connector (kafka.bootstrap_servers) whose newest records are read.",
+            help="Topic of a Debezium connector (kafka.bootstrap_servers) whose newest records are read. With --to, `*` in it "
+            "stands for any text.",
             metavar="TOPIC",
         ),
     ] = "",
+    to: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder for a file TOPIC.yaml of each topic that matches --from-debezium. No file is overwritten.",
+            metavar="FOLDER",
+        ),
+    ] = None,
     config: ConfigOption = None,
 ) -> None:
     """Propose settings for the table of a topic, from the schema of its values or from its newest records.
 
     The text is a settings file with the columns. Keys come from the key's subject, or from the record keys. What the schema
-    or the records do not say stands as a comment. Nothing is written: `> lancewal.yaml` makes a file of it.
+    or the records do not say stands as a comment. Nothing is written without --to: `> lancewal.yaml` makes a file of it.
 
     Example: lancewal config init --from-subject orders-value
     """
@@ -55,12 +63,18 @@ def init(
 
     if [bool(from_subject), from_schema is not None, bool(from_debezium)].count(True) != 1:
         raise InvalidInput("name one source: --from-subject NAME, --from-schema FILE, or --from-debezium TOPIC")
+    if to is None and "*" in from_debezium:
+        raise InvalidInput(
+            "--from-debezium with * may match several topics: name a folder for their files by --to FOLDER"
+        )
+    if to is not None and not from_debezium:
+        raise InvalidInput("--to goes with --from-debezium")
     settings = read_settings(config, find="none")
     try:
         (propose,) = (entry.load() for entry in entry_points(group=_PROPOSALS))
     except (ImportError, ValueError):
         raise InvalidSettings("config init needs the extra ingest: pip install 'lancewal[ingest]'") from None
-    say(propose(settings, from_subject, from_schema, from_debezium))
+    say(propose(settings, from_subject, from_schema, from_debezium, to))
 
 
 @app.command()

@@ -8,17 +8,19 @@
 4. Of several messages in a schema the first one has the columns, and the file takes records of its name alone.
 5. From a topic of Debezium's connector, the newest records say all of it (``connector_topic``), and comments name settings
    of the connector that are missing or harmful.
-6. Nothing is written, and no secret of the settings is shown.
+6. No secret of the settings is shown.  Nothing is written without a folder.  In a folder each topic that matches has a file
+   of its own, and no file is overwritten.  A topic of which no table can be made does not keep others from theirs.
 """
 
 from __future__ import annotations
 
+import re
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lancewal_core.errors import InvalidInput, InvalidSettings, counted
+from lancewal_core.errors import InvalidInput, InvalidSettings, RecordsUnreadable, TopicMissing, counted
 from lancewal_core.settings.sections import PLACEHOLDER
 from lancewal_ingest.commands.schema_fields import RecordSchema, of_connect, of_writer
 from lancewal_ingest.commands.settings_text import (
@@ -39,16 +41,21 @@ if TYPE_CHECKING:
     from lancewal_ingest.commands.connector_topic import ConnectorTopic
 
 _VALUE, _KEY = "-value", "-key"
+_OF_PROGRAMS = "__"
+"""Prefix of topics that no pattern matches: those of Kafka itself, and heartbeats."""
 _OTHERS_MAX = 10
 """Most other messages of a schema that are listed."""
 
 
-def proposed_settings(settings: Settings, subject: str, file: Path | None, topic_of_connector: str = "") -> str:
+def proposed_settings(
+    settings: Settings, subject: str, file: Path | None, topic_of_connector: str = "", folder: Path | None = None
+) -> str:
     """Return a settings file for the values of a subject's newest schema, or of the schema in a file.
 
-    ``topic_of_connector``: topic of Debezium's connector, whose newest records say it instead."""
+    ``topic_of_connector``: topic of Debezium's connector, whose newest records say it instead.  With a ``folder`` it is a
+    pattern.  The text then says which topics have a file there."""
     if topic_of_connector:
-        return _of_topic(settings, topic_of_connector)
+        return _of_topics(settings, topic_of_connector, folder)
     if file is not None:
         return _text(_of_file(file), f"the schema in {file.name}")
     if not settings.registry.url:
@@ -96,11 +103,44 @@ def _of_file(file: Path) -> RecordSchema:
     return of_writer(WriterSchema("json-schema" if properties else "avro", data.decode()))
 
 
-def _of_topic(settings: Settings, topic: str) -> str:
+def _of_topics(settings: Settings, pattern: str, folder: Path | None) -> str:
     from lancewal_ingest.commands.topic_sample import looked_at
+    from lancewal_kafka.topic import TopicInspector
 
     settings.need("kafka.bootstrap_servers")
-    return connector_settings(looked_at(settings, topic), topic, settings)
+    inspector = TopicInspector(settings.kafka.client())
+
+    def of_topic(topic: str) -> str:
+        return connector_settings(looked_at(settings, inspector, topic), topic, settings)
+
+    if folder is None:
+        return of_topic(pattern)
+    wanted = re.compile(".*".join(map(re.escape, pattern.split("*"))))
+    topics = [name for name in inspector.names() if wanted.fullmatch(name) and not name.startswith(_OF_PROGRAMS)]
+    if not topics:
+        raise InvalidInput(f"--from-debezium {pattern[:SHOWN]!a}: no topic matches")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InvalidInput(f"--to {folder}: {error.strerror}") from None
+    lines = [f"  {topic}: {_written(folder, topic, of_topic)}" for topic in topics]
+    return "\n".join([f"{counted(len(topics), 'topic')} matched:", *lines])
+
+
+def _written(folder: Path, topic: str, of_topic: Callable[[str], str]) -> str:
+    """Write the file of a topic, and return its name.  Return why there is none if no table fits the topic."""
+    file = folder / f"{topic}.yaml"
+    try:
+        text = of_topic(topic)
+        with file.open("x", encoding="utf-8") as opened:
+            opened.write(f"{text}\n")
+    except (InvalidInput, TopicMissing, RecordsUnreadable) as refused:
+        return f"no file: {refused}"
+    except FileExistsError:
+        return f"no file: {file} is there already"
+    except OSError as error:
+        raise InvalidInput(f"--to {file}: {error.strerror}") from None
+    return str(file)
 
 
 def connector_settings(found: ConnectorTopic, topic: str, settings: Settings) -> str:

@@ -88,11 +88,8 @@ def newest_records(settings: Settings) -> str:
     return "\n".join([text, *advice])
 
 
-def looked_at(settings: Settings, topic: str) -> ConnectorTopic:
+def looked_at(settings: Settings, inspector: TopicInspector, topic: str) -> ConnectorTopic:
     """Return the table that fits a topic of Debezium's connector, by its newest records."""
-    from lancewal_kafka.topic import TopicInspector
-
-    inspector = TopicInspector(settings.kafka.client(), _TIMEOUT_S)
     state = inspector.describe(topic)
     parts, nbytes = [], 0
     for part in _parts(settings, inspector, topic, state, _OF_CONNECTOR):

@@ -295,6 +295,9 @@ def test_one_source_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     for given in ((), ("--from-subject", "s", "--from-schema", "f"), ("--from-schema", "f", "--from-debezium", "t")):
         assert cli.run(("config", "init", *given)) == 2
         assert "name one source" in capsys.readouterr().err
+    for wrong in (("--from-debezium", "t.*"), ("--from-schema", "f", "--to", "d")):
+        assert cli.run(("config", "init", *wrong)) == 2
+        assert "--to" in capsys.readouterr().err
     assert cli.run(("config", "init", "--from-debezium", "t")) == 2
     assert "kafka.bootstrap_servers" in capsys.readouterr().err
 

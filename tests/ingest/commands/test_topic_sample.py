@@ -178,6 +178,45 @@ def test_a_proposal_from_the_newest_records(
     assert f"  connector: {wrong}" in said(config, capsys)
 
 
+def test_a_file_for_each_topic_of_a_connector(
+    kafka: KafkaBroker, topic_name: str, config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The pattern is anchored.  A topic without a table is named with the reason, and no file is overwritten."""
+    tables = ("accounts", "nopk", "keychg")
+    names = {table: f"{topic_name}.public.{table}" for table in tables}
+    others = [f"{topic_name}.publicity", f"x{topic_name}.public.accounts", f"__{topic_name}.public.keychg"]
+    make_topics(kafka.bootstrap_servers, dict.fromkeys([*names.values(), *others], 1))
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
+    for table, name in names.items():
+        for record in samples("postgres_json", table):
+            producer.produce(name, record.value, record.key)
+    producer.flush()
+    config.write_text(f"kafka: {{bootstrap_servers: '{kafka.bootstrap_servers}'}}\n")
+    folder = tmp_path / "a" / "b"
+
+    def ran(pattern: str, to: Path = folder, code: int = 0) -> str:
+        asked = ("config", "init", "--from-debezium", pattern, "--to", str(to), "-c", str(config))
+        assert cli.run(asked) == code
+        out, err = capsys.readouterr()
+        return err if code else out
+
+    first, *lines = ran(f"{topic_name}.public.*").splitlines()
+    assert first == "3 topics matched:"
+    assert [line.split(":")[0].strip() for line in lines] == sorted(names.values())
+    assert [line for line in lines if "message.key.columns" in line] == [lines[2]]
+    assert sorted(file.name for file in folder.iterdir()) == [f"{names[t]}.yaml" for t in ("accounts", "keychg")]
+    before = (folder / f"{names['keychg']}.yaml").read_bytes()
+    assert said(folder / f"{names['keychg']}.yaml", capsys).startswith(f"Topic {names['keychg']}: 4 of the newest 4 ")
+    first, again = ran(f"*{topic_name}.public.keychg").splitlines()
+    assert first == "1 topic matched:"
+    assert again.endswith("is there already")
+    assert (folder / f"{names['keychg']}.yaml").read_bytes() == before
+    assert "no topic matches" in ran(f"{topic_name}.publi", code=2)
+    assert f"--to {config}: " in ran(names["keychg"], config, code=2)
+    config.write_text("kafka: {bootstrap_servers: '127.0.0.1:1'}\n")
+    assert "listing topics" in ran("*", code=3)
+
+
 def test_what_cannot_be_looked_at(
     kafka: KafkaBroker, topic_name: str, config: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
