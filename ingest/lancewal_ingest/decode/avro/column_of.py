@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import pyarrow as pa
 
 from lancewal_ingest.decode.avro.schema import (
     AvroArray,
     AvroEnum,
-    AvroField,
     AvroFixed,
     AvroMap,
     AvroPlain,
@@ -18,7 +15,7 @@ from lancewal_ingest.decode.avro.schema import (
     AvroUnion,
     Logical,
 )
-from lancewal_ingest.decode.framed.new_columns import NESTING_MAX, ColumnRoom, possible
+from lancewal_ingest.decode.framed.new_columns import NESTING_MAX, ColumnRoom, possible, struct_of_all
 
 _PLAIN = {
     "boolean": pa.bool_(),
@@ -76,7 +73,7 @@ class AvroColumnTypes:
                 value = self._of(values, depth_left - 1)
                 return None if value is None else pa.map_(pa.string(), value)
             case AvroRecord(fields=fields):
-                return self._struct(fields, depth_left - 1)
+                return struct_of_all((one.name, self._of(one.type, depth_left - 1)) for one in fields)
             case AvroEnum():
                 return pa.string()
             case AvroPlain(logical=logical) | AvroFixed(logical=logical):
@@ -88,15 +85,6 @@ class AvroColumnTypes:
                     return pa.binary()
                 plain = _PLAIN.get(type_.kind)
                 return plain if logical is None else _LOGICAL.get(logical.name, plain)
-
-    def _struct(self, fields: Iterable[AvroField], depth_left: int) -> pa.DataType | None:
-        members = []
-        for one in fields:
-            member = self._of(one.type, depth_left)
-            if member is None:
-                return None
-            members.append(pa.field(one.name, member))
-        return pa.struct(members) if members else None
 
 
 def _uuid(type_: AvroType) -> pa.DataType | None:

@@ -12,7 +12,7 @@ from typing import Any
 import orjson
 import pyarrow as pa
 
-from lancewal_ingest.decode.framed.new_columns import NESTING_MAX, possible
+from lancewal_ingest.decode.framed.new_columns import NESTING_MAX, possible, struct_of_all
 from lancewal_ingest.decode.framed.payloads import SchemaUnusable
 
 _PLAIN = {"string": pa.string(), "integer": pa.int64(), "number": pa.float64(), "boolean": pa.bool_()}
@@ -100,7 +100,4 @@ class _Types:
         if not isinstance(properties, dict):
             value = self.of(more, depth_left)
             return None if value is None else pa.map_(pa.string(), value)
-        members = [(name, self.of(given, depth_left)) for name, given in properties.items()]
-        if not members or any(type_ is None for _, type_ in members):
-            return None
-        return pa.struct(members)
+        return struct_of_all((name, self.of(given, depth_left)) for name, given in properties.items())

@@ -4,6 +4,8 @@ A short schema may say very many fields, since it may use a name again and again
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import pyarrow as pa
 
 from lancewal_core.errors import InvalidSchema
@@ -33,6 +35,16 @@ class ColumnRoom:
         self._of_column -= has_room
         self._of_all -= has_room
         return has_room
+
+
+def struct_of_all(members: Iterable[tuple[str, pa.DataType | None]]) -> pa.DataType | None:
+    """Return a struct of the members; None if there are none, or one cannot be a column.  The first such member ends it."""
+    found = []
+    for name, type_ in members:
+        if type_ is None:
+            return None
+        found.append((name, type_))
+    return pa.struct(found) if found else None
 
 
 def possible(type_: pa.DataType | None) -> pa.DataType | None:

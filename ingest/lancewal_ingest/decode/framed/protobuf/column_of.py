@@ -8,7 +8,7 @@ from typing import Literal
 import pyarrow as pa
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
-from lancewal_ingest.decode.framed.new_columns import NESTING_MAX, ColumnRoom, possible
+from lancewal_ingest.decode.framed.new_columns import NESTING_MAX, ColumnRoom, possible, struct_of_all
 from lancewal_ingest.decode.framed.protobuf.schema import is_known, map_parts
 
 _F = FieldDescriptor
@@ -76,16 +76,7 @@ class ColumnTypes:
             return _PLAIN[message.fields_by_number[1].type]
         if (time := time_of(message)) is not None:
             return pa.timestamp("ns", "UTC") if time == "timestamp" else pa.duration("ns")
-        return self._struct(message, depth_left - 1)
-
-    def _struct(self, message: Descriptor, depth_left: int) -> pa.DataType | None:
-        members = []
-        for field in message.fields:
-            member = self._of(field, depth_left)
-            if member is None:
-                return None
-            members.append(pa.field(field.name, member))
-        return pa.struct(members) if members else None
+        return struct_of_all((one.name, self._of(one, depth_left - 1)) for one in message.fields)
 
 
 def is_wrapper(message: Descriptor) -> bool:
