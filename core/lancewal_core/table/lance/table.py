@@ -109,7 +109,8 @@ class LanceTable:
         self._deletions: DeletionFiles | None = None
         self._files: LanceFileSession | None = None
         self._row_files = RowFiles(uri, lambda: self.newest().dataset)
-        # Lance takes a data set for itself while it makes or drops a branch: not one that other threads go on with.
+        # Lance takes a data set for itself while it makes or drops a branch, reads a transaction or builds an index: not one
+        # that other threads go on with.
         self._branches = Branches(
             uri, lambda: self._open().dataset, lambda version: self._open(version).dataset, self._objects
         )
@@ -210,7 +211,7 @@ class LanceTable:
 
     def transaction(self, version: int) -> TransactionResult:
         try:
-            dataset = self.at(version).dataset
+            dataset = self._open(version).dataset
         except VersionGone:
             return TransactionGone()
         try:
@@ -289,7 +290,7 @@ class LanceTable:
         )
 
     def rebuild_index(self, name: str) -> CommitOutcome:
-        dataset = self.newest().dataset
+        dataset = self._open().dataset
         try:
             return self.build_index_again(dataset, known_build(dataset, name))
         except BaseException as error:
@@ -313,7 +314,7 @@ class LanceTable:
         return Committed(TableVersion(landed.version), far_rows=tuple(far.tolist()))
 
     def _indexing(self, name: str, act: Callable[[Any], object]) -> CommitOutcome:
-        pinned = self.newest()
+        pinned = self._open()
         try:
             act(pinned.dataset)
         except BaseException as error:

@@ -9,12 +9,13 @@ from typing import Any
 import lance
 import pyarrow as pa
 import pytest
-from lance.dataset import Branches
+from lance.dataset import Branches, DatasetOptimizer
 
 from lancewal_core.errors import ObjectCorrupt, TableMissing, VersionGone
 from lancewal_core.names.ids import TableVersion
 from lancewal_core.names.paths import parse_table_version
 from lancewal_core.table.lance.table import LanceTable
+from lancewal_core.table.protocol import Committed, TransactionInfo
 
 
 class Overtaken(LanceTable):
@@ -56,29 +57,42 @@ def test_versions_are_told_without_their_manifests(tmp_path: Path, monkeypatch: 
         table.commit_time(1)
 
 
-def test_branches_are_made_and_dropped_by_what_no_other_thread_goes_on_with(
+def test_what_takes_a_data_set_for_itself_takes_one_that_no_other_thread_goes_on_with(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Lance takes the data set for itself meanwhile: whoever asks it for its version alone meets an error of its binding."""
+    """Whoever asks such a data set for its version alone meets an error of Lance's binding."""
     uri = str(tmp_path / "table")
-    lance.write_dataset(pa.table({"a": range(3)}), uri)
+    lance.write_dataset(pa.table({"a": range(3)}), uri).create_scalar_index("a", "BTREE")
+    lance.write_dataset(pa.table({"a": range(3)}), uri, mode="append")
     table = LanceTable(uri)
     version = table.newest().version
-    taken: list[object] = []
+    taken: list[str] = []
 
-    def noted(real: Callable[..., Any]) -> Callable[..., Any]:
-        def act(of: Any, *arguments: Any) -> Any:
-            taken.append(of._ds)
-            assert table.opened(version).dataset._ds is not of._ds
-            return real(of, *arguments)
+    def noted(name: str, real: Callable[..., Any]) -> Callable[..., Any]:
+        def act(of: Any, *arguments: Any, **options: Any) -> Any:
+            taken.append(name)
+            dataset = of._dataset if isinstance(of, DatasetOptimizer) else of
+            assert table.opened(version).dataset._ds is not dataset._ds
+            return real(of, *arguments, **options)
 
         return act
 
-    for kind, name in ((lance.LanceDataset, "create_branch"), (Branches, "delete")):
-        monkeypatch.setattr(kind, name, noted(getattr(kind, name)))
+    takers = [
+        (lance.LanceDataset, "create_branch"),
+        (Branches, "delete"),
+        (lance.LanceDataset, "read_transaction"),
+        (DatasetOptimizer, "optimize_indices"),
+        (lance.LanceDataset, "create_scalar_index"),
+    ]
+    for kind, name in takers:
+        monkeypatch.setattr(kind, name, noted(name, getattr(kind, name)))
     assert table.create_branch("b", version)
     assert table.drop_branch("b")
-    assert len(taken) == 2
+    assert isinstance(table.transaction(version), TransactionInfo)
+    assert isinstance(table.extend_index("a_idx", 0), Committed)
+    version = table.newest().version
+    assert isinstance(table.rebuild_index("a_idx"), Committed)
+    assert taken == [name for _, name in takers]
 
 
 @pytest.mark.parametrize("names", ["present", "former"])
