@@ -53,7 +53,7 @@ from lancewal_ingest.decode.avro.schema import (
     AvroUnion,
     takes_no_bytes,
 )
-from lancewal_ingest.decode.framed.assembly import FLOATS, REFUSED, ValueBytes, items_of, text_of, uuid_of, vector_of
+from lancewal_ingest.decode.framed.assembly import FLOATS, REFUSED, ValueBytes, items_of, uuid_of, vector_of
 from lancewal_ingest.decode.framed.assembly import malformed as malformed_at
 from lancewal_ingest.decode.json.cells import CellReader, cell_reader
 from lancewal_ingest.decode.outcomes import Refusal
@@ -72,12 +72,15 @@ class Datum(ValueBytes):
         self.items_left = len(data)
         """Items of arrays and maps that may still come."""
 
+    def where(self, of: Cell) -> str:
+        return _where(of)
+
     def number(self, cell: Cell) -> int:
         """Return the next number, which has at most 64 bits."""
         if self.at < len(self.data) and (first := self.data[self.at]) < 0x80:
             self.at += 1
             return (first >> 1) ^ -(first & 1)
-        value = self.long_varint(len(self.data), _where(cell))
+        value = self.long_varint(len(self.data), cell)
         return (value >> 1) ^ -(value & 1)
 
     def bytes(self, size: int, cell: Cell) -> bytes:
@@ -186,7 +189,7 @@ def _decimal(cell: DecimalCell, datum: Datum) -> object:
 
 
 def _text(cell: TextCell | ZonedTextCell, datum: Datum) -> str:
-    return text_of(datum.bytes(datum.number(cell), cell), _where(cell))
+    return datum.text_of(datum.bytes(datum.number(cell), cell), cell)
 
 
 def _uuid(cell: UuidTextCell, datum: Datum) -> object:

@@ -47,7 +47,11 @@ class ValueBytes:
             self.late = refusal
         return REFUSED
 
-    def long_varint(self, end: int, where: str) -> int:
+    def where(self, of: Any) -> str:
+        """Return words for the place of a cell.  They are made only for a message."""
+        return str(of)
+
+    def long_varint(self, end: int, of: Any) -> int:
         """Return the next integer of several bytes, which has at most 64 bits.  ``end``: the place that ends its value."""
         value = shift = 0
         for byte in self.data[self.at : min(self.at + _VARINT_BYTES_MAX, end)]:
@@ -57,22 +61,21 @@ class ValueBytes:
                 break
             shift += 7
         else:
-            malformed(where, "an integer, of at most 10 bytes")
+            malformed(self.where(of), "an integer, of at most 10 bytes")
         if value >> 64:
-            malformed(where, "an integer of at most 64 bits")
+            malformed(self.where(of), "an integer of at most 64 bits")
         return value
+
+    def text_of(self, data: bytes, of: Any) -> str:
+        try:
+            return data.decode()
+        except UnicodeDecodeError:
+            malformed(self.where(of), "text in UTF-8")
 
 
 def malformed(where: str, expected: str) -> NoReturn:
     """Refuse a value whose bytes are not what its schema says at a place."""
     raise Refusal("malformed", f"{where}: expected {expected}")
-
-
-def text_of(data: bytes, where: str) -> str:
-    try:
-        return data.decode()
-    except UnicodeDecodeError:
-        malformed(where, "text in UTF-8")
 
 
 def vector_of(data: bytes, column: pa.DataType) -> Any:

@@ -32,7 +32,6 @@ from lancewal_ingest.decode.framed.assembly import (
     ValueBytes,
     items_of,
     malformed,
-    text_of,
     uuid_of,
     vector_of,
 )
@@ -363,7 +362,7 @@ def _float(cell: ProtoFloat, payload: Payload, where: str) -> float:
 
 
 def _text(_: ProtoText, payload: Payload, where: str) -> str:
-    return text_of(payload.bytes(payload.varint(where), where), where)
+    return payload.text_of(payload.bytes(payload.varint(where), where), where)
 
 
 def _uuid(cell: ProtoUuidText, payload: Payload, where: str) -> object:
