@@ -3,7 +3,8 @@
 1. The schema of the envelope has a field ``op``, a text, and ``after``, a record or null.  Other fields are passed over, but
    for the numbers of ``event_columns``: a long, an int, or null.
 2. The bytes of ``after`` are a datum of its record.  So rows and refusals are those of ``avro`` for that record.
-3. What stands around the row is read at all cursors at once, and payload by payload where that cannot decide.
+3. What stands around the row is read at all cursors at once, and payload by payload where that cannot decide.  Ends that
+   are alike are not read but compared (``tails``): such a payload has its row up to there, or the strict reader decides.
 4. A schema without ``op`` is that of heartbeats or of transactions, which are passed over, or no value of it is an event.
 """
 
@@ -18,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lancewal_core.rows.schema import RowSchema
-from lancewal_core.table.contract import TRUNCATE
+from lancewal_core.table.contract import TRUNCATE, UNAVAILABLE_VALUE
 from lancewal_core.wal.writer_schemas import WriterSchema
 from lancewal_ingest.decode.avro.cells import Cell, ChoiceCell, NumberCell, SkippedCell, TextCell, is_null
 from lancewal_ingest.decode.avro.columnar import STEPS_MAX
@@ -34,14 +35,19 @@ from lancewal_ingest.decode.naming import Naming, OtherName
 from lancewal_ingest.decode.outcomes import ENVELOPE, WRONG_FORMAT, Refusal
 from lancewal_ingest.decode.part import DecodedPart
 from lancewal_ingest.decode.value_decoder import DecodedValues, Indexes, Mask, Ops, RefusedValue
+from lancewal_ingest.envelopes.avro_tails import shape_of
 from lancewal_ingest.envelopes.debezium_json import LETTERS, ROWS, kind_of_names
 from lancewal_ingest.envelopes.envelope import NO_FIELD, TRUNCATED, EnvelopeRules, row_of
 from lancewal_ingest.envelopes.event_columns import CHANGED, EventColumns
+from lancewal_ingest.envelopes.tails import FEW, Shape, Shapes
 from lancewal_ingest.envelopes.unavailable import UnavailableValues
 
 _LETTERS = pa.array([letter.encode() for letter in sorted(LETTERS)], pa.binary())
 _LETTER_OF = np.array([*sorted(LETTERS), "?"])
 """The letter of each of these, and a mark for any other text."""
+_CHUNK_BYTES = 4 << 20
+"""Most of these bytes are passed over."""
+_LETTER_OF_BYTE = np.array([letter if (letter := chr(byte)) in LETTERS else "?" for byte in range(256)])
 _NO_ENVELOPE = (
     "expected the schema of Debezium's envelope, with the fields op, source and after. If the "
     "connector unwraps rows (ExtractNewRecordState), set table.format.envelope to debezium-unwrapped"
@@ -97,7 +103,22 @@ class _Found:
         self.ends = np.zeros(count, np.int64)
         self.has_row = np.zeros(count, np.bool_)
         self.has_before = np.zeros(count, np.bool_)
+        self.by_shape = np.zeros(count, np.bool_)
+        """Whether only the end of the payload was read.  Then the row is what precedes it, if that is one datum."""
         self.numbers = {name: (np.zeros(count, np.int64), np.zeros(count, np.bool_)) for name in numbers}
+        self.chunks: list[tuple[Indexes, Indexes, Cursors]] = []
+        """The payloads chunk by chunk, with the places in the buffer where they begin."""
+
+    def rows(self, chosen: Indexes) -> Iterator[tuple[Indexes, Cursors]]:
+        """Yield the rows of some payloads, by their numbers among these, with cursors before them."""
+        for places, begins, cursors in self.chunks:
+            first, end = np.searchsorted(chosen, [places[0], places[-1] + 1]).tolist()
+            some = chosen[first:end] - places[0]
+            few = cursors.some(some, begins[some] + self.starts[chosen[first:end]])
+            few.ends = begins[some] + self.ends[chosen[first:end]]
+            few.steps_left = STEPS_MAX
+            if len(some):
+                yield np.arange(first, end), few
 
 
 class AvroEvents:
@@ -130,16 +151,34 @@ class AvroEvents:
         self.unknown: Sequence[str] = () if rows is None else rows.unknown
         self.fills: Collection[str] = () if rows is None else rows.fills
         self.growth = (0, 0) if rows is None else rows.growth
+        names = [name for name, _ in self._fields]
+        behind = {*names[names.index("after") + 1 :]} if rows is not None and not rows.unknown else set[str]()
+        self._shapes = Shapes() if {"op", *self._numbers} <= behind - {"before"} else None
+        self._behind = self._fields[len(names) - len(behind) :]
+        decoded = ROWS - {"r"} if envelope.skips_snapshots else ROWS
+        self._is_decoded = np.array([chr(byte) in decoded for byte in range(256)])
 
     def decode(self, payloads: Payloads, ops: Ops) -> DecodedValues:
         """Return the rows, the refusals, and what has no row.  All ``ops`` are upserts."""
         found = _Found(len(payloads.starts), self._columns.numbers)
         refused = self._open(payloads, found)
+        decoded = self._sorted(payloads, found, [*refused])
+        doubted = [one.place for one in decoded.refused if found.by_shape[one.place] and one.kind != UNAVAILABLE_VALUE]
+        if not doubted:
+            return replace(decoded, changed_ms=self._changed_ms(payloads, found))
+        ends = found.ends[doubted].tolist()
+        again = self._read_each(payloads, doubted, found)
+        gone = {one.place for one in again}
+        if any(end != found.ends[place] and place not in gone for place, end in zip(doubted, ends, strict=True)):
+            decoded = self._sorted(payloads, found, [*refused, *again])
+        else:
+            decoded = replace(decoded, refused=[*again, *(one for one in decoded.refused if one.place not in gone)])
+        return replace(decoded, changed_ms=self._changed_ms(payloads, found))
+
+    def _sorted(self, payloads: Payloads, found: _Found, refused: list[RefusedValue]) -> DecodedValues:
+        """Return what becomes of payloads after they were opened.  ``refused``: those that were refused then."""
         at = {letter: np.flatnonzero(found.letters == letter) for letter in np.unique(found.letters).tolist()}
         at.pop("", None)  # refused
-        changed_ms = self._changed_ms(
-            payloads, max((int(at[letter][-1]) for letter in "cud" if letter in at), default=-1)
-        )
         passed_over = {"message": at.pop("m")} if "m" in at else {}
         if self._skips_snapshots and "r" in at:
             passed_over["snapshot_row"] = at.pop("r")
@@ -158,20 +197,22 @@ class AvroEvents:
             rows.append(places[has])
         chosen = np.sort(np.concatenate([np.zeros(0, np.int64), *rows]))
         if self._rows is None or not len(chosen):
-            return DecodedValues([], refused, {}, {}, passed_over, deletes, changed_ms)
+            return DecodedValues([], refused, {}, {}, passed_over, deletes)
         starts = payloads.starts[chosen]
         datums = Payloads(payloads.data, starts + found.starts[chosen], starts + found.ends[chosen])
-        decoded = self._rows.decode(datums, np.zeros(len(chosen), np.uint8))
+        decoded = self._rows.decode(datums, np.zeros(len(chosen), np.uint8), found.rows(chosen))
         refused += [replace(one, place=int(chosen[one.place])) for one in decoded.refused]
         others, parts = Counter(decoded.other_names), list[DecodedPart]()
         for part in decoded.parts:
             parts.append(self._kept(replace(part, indexes=chosen[part.indexes]), found, others, refused))
-        return DecodedValues(parts, refused, others, decoded.new_fields, passed_over, deletes, changed_ms)
+        return DecodedValues(parts, refused, others, decoded.new_fields, passed_over, deletes)
 
-    def _changed_ms(self, payloads: Payloads, last: int) -> int:
-        """Return the time of the last change, which is at the place ``last``; 0 for -1, or if it tells no time."""
-        if last < 0:
+    def _changed_ms(self, payloads: Payloads, found: _Found) -> int:
+        """Return the time of the last change; 0 without one, or if it tells no time."""
+        changes = np.flatnonzero(np.isin(found.letters, ["c", "u", "d"]))
+        if not len(changes):
             return 0
+        last = int(changes[-1])
         datum = Datum(payloads.data[payloads.starts[last] : payloads.ends[last]].tobytes())
         for name, type_ in self._opened:
             cell = _number(name, type_) if name == CHANGED else None
@@ -193,20 +234,28 @@ class AvroEvents:
     def _open(self, payloads: Payloads, found: _Found) -> list[RefusedValue]:
         """Find operation and row of each payload, and return the refusals of those that are none."""
         refused: list[RefusedValue] = []
-        for chosen, cursors in chunks(payloads, STEPS_MAX):
+        for chosen, cursors in chunks(payloads, STEPS_MAX, _CHUNK_BYTES):
+            found.chunks.append((chosen, cursors.at.copy(), cursors))
             self._read_all(chosen, cursors, found)
             doubtful = chosen[cursors.doubtful | (cursors.at != cursors.ends)]
-            for place in doubtful.tolist():
-                data = payloads.data[payloads.starts[place] : payloads.ends[place]].tobytes()
-                try:
-                    self._read_one(place, Datum(data), found)
-                except Refusal as refusal:
-                    found.letters[place] = ""
-                    refused.append(RefusedValue(place, refusal.kind, str(refusal), refusal.found))
+            refused += self._read_each(payloads, doubtful.tolist(), found)
+        return refused
+
+    def _read_each(self, payloads: Payloads, places: Sequence[int], found: _Found) -> list[RefusedValue]:
+        """Read some payloads by the strict reader; return the refusals."""
+        refused: list[RefusedValue] = []
+        found.by_shape[places] = False
+        for place in places:
+            data = payloads.data[payloads.starts[place] : payloads.ends[place]].tobytes()
+            try:
+                self._read_one(place, Datum(data), found)
+            except Refusal as refusal:
+                found.letters[place] = ""
+                refused.append(RefusedValue(place, refusal.kind, str(refusal), refusal.found))
         return refused
 
     def _read_all(self, chosen: Indexes, cursors: Cursors, found: _Found) -> None:
-        begin = cursors.at.copy()
+        everything, begin, rows = cursors, cursors.at.copy(), np.arange(len(chosen))
         for name, type_ in self._fields:
             if name == "op":
                 letters = read_all(TextCell(name, pa.string()), cursors)
@@ -214,10 +263,7 @@ class AvroEvents:
                 found.letters[chosen] = _LETTER_OF[places]
                 continue
             if name in self._numbers:
-                array = read_all(self._numbers[name], cursors)
-                of_all, has = found.numbers[name]
-                of_all[chosen] = array.fill_null(0).to_numpy(zero_copy_only=False)
-                has[chosen] = array.is_valid().to_numpy(zero_copy_only=False)
+                self._number(name, chosen, cursors, found)
                 continue
             union = _record_or_null(name, type_)
             if union is None:
@@ -227,12 +273,66 @@ class AvroEvents:
             branch = cursors.numbers(None)
             live: Mask = branch == number
             cursors.doubtful |= ~live & (branch != null)
-            starts = cursors.at - begin
-            read_all(SkippedCell(record, name), cursors, live)
             if name == "before":
+                if live.any():
+                    read_all(SkippedCell(record, name), cursors, live)
                 found.has_before[chosen] = live
-            else:
-                found.has_row[chosen], found.starts[chosen], found.ends[chosen] = live, starts, cursors.at - begin
+                continue
+            found.has_row[chosen], found.starts[chosen] = live, cursors.at - begin
+            if self._shapes is not None:
+                rows = np.flatnonzero(~self._by_shape(self._shapes, SkippedCell(record, name), chosen, cursors, found))
+                if not len(rows):
+                    break
+                chosen, begin, live, cursors = (
+                    chosen[rows],
+                    begin[rows],
+                    live[rows],
+                    cursors.some(rows, cursors.at[rows]),
+                )
+            read_all(SkippedCell(record, name), cursors, live)
+            found.ends[chosen] = cursors.at - begin
+        if cursors is not everything:
+            everything.at[rows] = cursors.at
+            everything.doubtful[rows] |= cursors.doubtful
+
+    def _by_shape(self, shapes: Shapes, row: SkippedCell, chosen: Indexes, cursors: Cursors, found: _Found) -> Mask:
+        """Look for payloads whose ends have shapes, with cursors before their rows.  Return those that need no other look.
+
+        ``row``: the cell of a row.  Such a payload has no row, or its row is decoded, which tells where it ends."""
+        read = np.zeros(len(chosen), np.bool_)
+        has_row = found.has_row[chosen]
+
+        def make(n: int) -> Shape | None:
+            datum = Datum(cursors.data[cursors.at[n] : cursors.ends[n]].tobytes())
+            try:
+                if has_row[n]:
+                    read_one(row, datum)
+                return shape_of(datum.data[datum.at :], self._behind, self._numbers)
+            except Refusal:
+                return None
+
+        for shape, rows in shapes.found(cursors.data, cursors.at, cursors.ends, make):
+            starts = cursors.ends[rows] - len(shape.lows)
+            letters = cursors.data[starts + shape.letter]
+            sure = np.where(has_row[rows], self._is_decoded[letters], starts == cursors.at[rows])
+            sure &= ~cursors.doubtful[rows]
+            rows, starts = rows[sure], starts[sure]
+            places, read[rows] = chosen[rows], True
+            found.letters[places], found.by_shape[places] = _LETTER_OF_BYTE[letters[sure]], True
+            found.ends[places] = found.starts[places] + starts - cursors.at[rows]
+            for name, own in shape.numbers.items():
+                self._number(name, places, cursors.some(rows, starts + own.start), found)
+        if read.any() and len(read) - np.count_nonzero(read) <= FEW:
+            cursors.doubtful |= ~read
+            read[:] = True
+        cursors.at[read] = cursors.ends[read]
+        return read
+
+    def _number(self, name: str, chosen: Indexes, cursors: Cursors, found: _Found) -> None:
+        array = read_all(self._numbers[name], cursors)
+        of_all, has = found.numbers[name]
+        of_all[chosen] = array.fill_null(0).to_numpy(zero_copy_only=False)
+        has[chosen] = array.is_valid().to_numpy(zero_copy_only=False)
 
     def _read_one(self, place: int, datum: Datum, found: _Found) -> None:
         for name, type_ in self._fields:

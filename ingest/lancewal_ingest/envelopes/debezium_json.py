@@ -32,10 +32,10 @@ _TIMES = frozenset({"ts_ms", "ts_us", "ts_ns"})
 _TRANSACTION = frozenset({"status", "id", "event_count", "data_collections"})
 _OWN = ("op", "before", "after", "source")
 
-_NO_BEFORE = b'{"before":null,"after":'
+NO_BEFORE = b'{"before":null,"after":'
 _BEFORE = b'{"before":'
 _AFTER = b',"after":'
-_SOURCE = b',"source":{"'
+SOURCE = b',"source":{"'
 _OP = b'"op":'
 _DIGITS_MAX = len(str(-(1 << 63)))
 
@@ -64,17 +64,17 @@ def read(value: bytes, undecoded: Collection[str] = NO_ROWS, numbers: Sequence[s
     """Return the event of a value that is written as Debezium writes it; None if another look is needed.
 
     ``undecoded``: operations whose row no decoder will read.  ``numbers``: see ``RowEvent``."""
-    has_before = not value.startswith(_NO_BEFORE)
+    has_before = not value.startswith(NO_BEFORE)
     try:
         if not has_before:
-            begin = len(_NO_BEFORE)
+            begin = len(NO_BEFORE)
         elif value.startswith(_BEFORE):
             end = value.find(_AFTER)
             orjson.loads(value[len(_BEFORE) : end])
             begin = end + len(_AFTER)
         else:
             return None
-        end = value.rfind(_SOURCE)
+        end = value.rfind(SOURCE)
         if end < begin or value.find(_OP, end) != value.rfind(_OP):  # it is there once
             return None
         behind = orjson.loads(b"{" + value[end + 1 :])

@@ -2,7 +2,8 @@
 
 Guarantees, beside those of ``payloads``
  1. Rows and refusals are those that the format's strict reader alone would give.
- 2. A chunk has at most ``CHUNK_ROWS`` payloads, and at most ``CHUNK_BYTES`` or one payload.  So temporaries stay small.
+ 2. A chunk has at most ``CHUNK_ROWS`` payloads, and at most ``CHUNK_BYTES`` or one payload, unless its maker says otherwise.
+    So temporaries stay small.
  3. Columns without a field in the writer schema are null, or have their default in an upsert.
 """
 
@@ -10,7 +11,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -30,6 +31,8 @@ from lancewal_ingest.decode.part import DecodedPart
 from lancewal_ingest.decode.value_decoder import DecodedValues, Ops, RefusedValue
 from lancewal_ingest.decode.weight import pieces
 
+Chunk = tuple[npt.NDArray[np.int64], Cursors]
+"""Places of payloads, and their cursors."""
 CHUNK_ROWS = 16384
 CHUNK_BYTES = 1 << 20
 SINGLY_BYTES = 1 << 20
@@ -95,13 +98,14 @@ class TypedPayloads(ABC):
         """Return the ``present`` of rows with these held columns, which may change."""
         return pa.nulls(len(ops), pa.binary())
 
-    def decode(self, payloads: Payloads, ops: Ops) -> DecodedValues:
+    def decode(self, payloads: Payloads, ops: Ops, opened: Iterable[Chunk] | None = None) -> DecodedValues:
+        """``PayloadDecoder.decode``.  ``opened``: all ``chunks`` of the payloads, if the caller has them."""
         refused_alike = self._mapped.all_refused(len(payloads.starts))
         if refused_alike is not None:
             return refused_alike
         parts: list[DecodedPart] = []
         singly: list[npt.NDArray[np.int64]] = []
-        for chosen, cursors in chunks(payloads, self.steps_max):
+        for chosen, cursors in chunks(payloads, self.steps_max) if opened is None else opened:
             columns = self.read_columns(cursors)
             doubtful = cursors.doubtful
             for key in self._keys:
@@ -163,12 +167,12 @@ class TypedPayloads(ABC):
         return nulls if default is None else filled(nulls, default, ops == Op.UPSERT)
 
 
-def chunks(payloads: Payloads, steps_max: int) -> Iterator[tuple[npt.NDArray[np.int64], Cursors]]:
-    """Yield the places of payloads, chunk by chunk, with their cursors.  ``steps_max``: ``Cursors.steps_left``."""
+def chunks(payloads: Payloads, steps_max: int, nbytes: int = CHUNK_BYTES) -> Iterator[Chunk]:
+    """Yield the chunks of payloads.  ``steps_max``: ``Cursors.steps_left``.  ``nbytes``: of a chunk of several payloads."""
     starts, ends = payloads.starts, payloads.ends
     begin = 0
     while begin < len(starts):
-        end = int(np.searchsorted(ends, starts[begin] + CHUNK_BYTES, side="right"))
+        end = int(np.searchsorted(ends, starts[begin] + nbytes, side="right"))
         end = min(max(end, begin + 1), begin + CHUNK_ROWS)
         own, first = slice(begin, end), starts[begin]
         data, at, stop = payloads.data[first : ends[end - 1]], starts[own] - first, ends[own] - first

@@ -1,0 +1,96 @@
+"""Ends of values that are alike: one look at many of them, in place of a look at each.
+
+Behind the row of an event stand its source, its operation and times.  In one topic most of their bytes are those of the
+event before: texts have the same lengths, and numbers as many digits.
+
+1. A *shape* says for each byte of an end in which range it is.  A value *has* the shape if its last bytes are in these
+   ranges, and do not begin before its row.
+2. Whoever makes a shape from one value proves that every end which has it is good too, with each field at the same place.
+3. An end that has the shape need not be the end of the value: the row before it must be read, and must stop there.
+4. Values that have no known shape are left to the caller.  Shapes are made of them, a few for each call.
+5. Temporaries take a few times ``_AT_ONCE`` bytes, and a shape has at most ``TAIL_BYTES_MAX``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from lancewal_ingest.decode.value_decoder import Indexes, Mask
+
+TAIL_BYTES_MAX = 4096
+FEW = 16
+"""Values that are not worth a look at many."""
+_KNOWN_MAX = 8
+_MADE_MAX = 4
+_AT_ONCE = 1 << 18
+Bytes = npt.NDArray[np.uint8]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Shape:
+    """See the module docstring.  A byte is in its range if it is at most ``spans`` above ``lows``."""
+
+    lows: Bytes
+    spans: Bytes
+    letter: int
+    """Place of the operation, which has one byte."""
+    numbers: dict[str, slice]
+    """Bytes of each number that was asked for."""
+
+    def of(self, data: Bytes, firsts: Indexes, ends: Indexes) -> Mask:
+        """Return which values have the shape.  ``firsts``: where their rows begin.  ``ends``: where the values end."""
+        count = len(self.lows)
+        has: Mask = ends - firsts >= count
+        places = np.flatnonzero(has)
+        if not len(places):
+            return has
+        windows = np.ndarray((len(data) - count + 1,), f"V{count}", data, strides=(1,))
+        rows = max(1, _AT_ONCE // count)
+        for begin in range(0, len(places), rows):
+            some = places[begin : begin + rows]
+            found = windows[ends[some] - count].view(np.uint8).reshape(len(some), count)
+            found -= self.lows
+            wrong = found > self.spans
+            if wrong.any():
+                has[some] = ~wrong.any(axis=1)
+        return has
+
+
+class Shapes:
+    """Shapes that were met, those of most values first.  Several threads may use them: no result depends on them."""
+
+    def __init__(self) -> None:
+        self._known: tuple[Shape, ...] = ()
+
+    def found(
+        self, data: Bytes, firsts: Indexes, ends: Indexes, make: Callable[[int], Shape | None]
+    ) -> Iterator[tuple[Shape, Indexes]]:
+        """Yield shapes and the places of the values that have them.  ``make``: makes the shape of the value at a place."""
+        left = np.arange(len(ends))
+        counts: dict[Any, int] = {}
+        ahead, made = list(self._known), 0
+        while len(left) > FEW and (ahead or made < _MADE_MAX):
+            shape = ahead.pop(0) if ahead else None
+            if shape is None:
+                shape, made = make(int(left[0])), made + 1
+            if shape is None:
+                left = left[1:]
+                continue
+            has = shape.of(data, firsts[left], ends[left])
+            counts[shape] = int(np.count_nonzero(has))
+            if counts[shape]:
+                yield shape, left[has]
+                left = left[~has]
+        known = dict.fromkeys([*counts, *self._known])
+        self._known = tuple(sorted(known, key=lambda one: -counts.get(one, 0))[:_KNOWN_MAX])
+
+
+def starting(data: Bytes, begins: Indexes, ends: Indexes, with_: bytes) -> Mask:
+    """Return which values start with these bytes."""
+    lows = np.frombuffer(with_, np.uint8)
+    return Shape(lows, np.zeros(len(lows), np.uint8), 0, {}).of(data, begins, np.minimum(begins + len(lows), ends))
