@@ -9,7 +9,8 @@ flusher with all of them, with default settings.
 * *loaded*: after ``warm_s`` under load, freshness is measured for rows that are produced within ``window_s``, then for those
   that are produced while cuts are made, one after the other.  The freshness of a row is the end of the first strong read that
   shows it minus the time of its produce call.  Readers, a process for each, read ``READERS`` of the tables: twenty would
-  measure themselves.  They never pause.  Once they have ended, a cut is made under the same load.
+  measure themselves.  They never pause.  Then the floor: in place of cuts, processes run that only compute, each for as much
+  processor time as a cut took.  Once the readers have ended, a cut is made under the same load.
 * *moving*: the same services.  A quarter of the tables get rows, as many each as before.  A flusher of another table publishes
   a cut of all, every ``every_s``.  Its requests are told by its access key, and those for its own table do not count.  The age
   of the cut at a moment is the time since its positions were asked for, as a reader sees it then.
@@ -23,8 +24,10 @@ from __future__ import annotations
 
 import json
 import re
+import resource
 import shutil
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -173,10 +176,17 @@ def _loaded(lake: Lake, names: list[str], other: str, size: Size) -> dict[str, f
             time.sleep(size.warm_s)
             began = time.time()
             time.sleep(size.window_s)
-            making = time.time()
+            making, spent = time.time(), _children_s()
             for n in range(CUTS):
                 taken.append(lake.command("cut", "make", f"loaded{n}", "--tables", "loaded.*")[:2])
-            made = time.time()
+            made, spent = time.time(), _children_s() - spent
+            time.sleep(size.window_s)
+            computing = time.time()
+            for _ in range(CUTS):
+                subprocess.run(
+                    [sys.executable, "-c", f"import time\nwhile time.process_time() < {spent / CUTS}: pass"], check=True
+                )
+            computed = time.time()
             lake.check_services()
         first = -(-produced() // len(names))
         found = [reader.end(first) for reader in readers]
@@ -184,7 +194,7 @@ def _loaded(lake: Lake, names: list[str], other: str, size: Size) -> dict[str, f
             time.sleep(size.window_s)
             unread = lake.command("cut", "make", "unread", "--tables", "loaded.*")[:2]
         moved = _moving(lake, names, other, size)
-    before, meanwhile = p99(found, began, making), p99(found, making, made)
+    before, meanwhile, floor = (p99(found, *at) for at in ((began, making), (making, made), (computing, computed)))
     return _told(
         {
             "unread_s": unread[1] - unread[0],
@@ -192,10 +202,19 @@ def _loaded(lake: Lake, names: list[str], other: str, size: Size) -> dict[str, f
             "fresh_before_p99_ms": before,
             "fresh_meanwhile_p99_ms": meanwhile,
             "fresh_ratio": meanwhile / before,
+            "cut_cpu_s": spent / CUTS,
+            "floor_s": (computed - computing) / CUTS,
+            "fresh_floor_ratio": floor / before,
             "rows_unseen": sum(one.unseen for one in found),
             **moved,
         }
     )
+
+
+def _children_s() -> float:
+    """Seconds of processor time of the child processes that have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def _moving(lake: Lake, names: list[str], other: str, size: Size) -> dict[str, float]:

@@ -413,6 +413,14 @@ def _cuts_rows() -> Iterator[_Row]:
     yield f"{said}: `cut make`, s", "unread_s", "at most 12", ".1f"
     yield f"{said}, and three processes that read all the time: the slowest of three, s", "loaded_s", "-", ".1f"
     yield f"{said}: freshness, p99, while cuts are made over that before", "fresh_ratio", "at most 1.7", ".2f"
+    yield f"{said}: `cut make`, processor time, s", "cut_cpu_s", "-", ",.1f"
+    yield f"{said}: a process that only computes for so long, s", "floor_s", "-", ",.1f"
+    yield (
+        f"{said}: freshness, p99, while three such run one after the other, over that before",
+        "fresh_floor_ratio",
+        "-",
+        ".2f",
+    )
     yield f"{said}: freshness, p99, before, ms", "fresh_before_p99_ms", "-", ",.0f"
     yield f"{said}: freshness, p99, while cuts are made, ms", "fresh_meanwhile_p99_ms", "-", ",.0f"
     yield f"{said}: rows never seen", "rows_unseen", "0", ",.0f"
