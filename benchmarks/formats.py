@@ -4,6 +4,9 @@ The floor only consumes and looks at no record.  Floor and formats alternate, so
 ratios are of medians, seals and flushes included.  ``bad``: one record in a thousand is bad and becomes a dead letter.
 ``connect``: JSON of Kafka Connect with schemas of ``CONNECT_BYTES``, against a floor of its own, of fewer rows.
 ``vector_json``, ``vector_protobuf``: fewer rows with a vector of ``DIMENSIONS`` floats besides.
+``events_json``, ``events_connect``, ``events_avro``: fewer rows as change events (``change_events``).  Each has a floor of its
+own, which asks every record for its value and its headers.  In ``events_kept`` the connector has left a value out of
+each ``KEPT_EVERY``th event of ``events_avro``.
 ``decode``: Avro decoding alone (``avro_decode``), ``decode_protobuf`` that of Protobuf.  ``new_schema``: the delay of a new
 schema's first record (``new_schema``).
 """
@@ -15,13 +18,14 @@ import json
 import shutil
 import statistics
 import tempfile
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
 import fastavro
 import numpy as np
 
-from benchmarks import workload
+from benchmarks import change_events, workload
 from benchmarks.avro_decode import DIMENSIONS
 from benchmarks.avro_decode import run as decode
 from benchmarks.ingest import BUDGET, KEYS, child, prefill
@@ -36,6 +40,8 @@ SCHEMA_ID = 7
 BAD_EVERY = 1000
 CONNECT_BYTES, CONNECT_FEWER = 3_000, 5
 PROTOBUF_ID, VECTOR_FEWER = 8, 20
+EVENTS_FEWER, KEPT_EVERY = 4, 10
+EVENTS = ("events_json", "events_connect", "events_avro")
 PROTOBUF = """syntax = "proto3";
 message Row {
   string region = 1; int64 id = 2; optional int64 a = 3; optional double b = 4; optional string name = 5; int64 ts = 6;
@@ -63,16 +69,19 @@ SCHEMA = {
 
 def run(rows: int = 2_000_000, runs: int = 3) -> dict[str, float]:
     folder = Path(tempfile.mkdtemp(prefix="lancewal-benchmark-"))
-    kinds = ("floor", "json", "avro", "bad", "protobuf", "connect_floor", "connect", "vector_json", "vector_protobuf")
-    rates: dict[str, list[float]] = {kind: [] for kind in kinds}
+    rates = defaultdict[str, list[float]](list)
     try:
         with serving() as registry, KafkaBroker(folder / "kafka") as broker:
             registry.has(f"/schemas/ids/{SCHEMA_ID}", json.dumps(SCHEMA))
             registry.has(f"/schemas/ids/{PROTOBUF_ID}", NARROW_PROTOBUF, schemaType="PROTOBUF")
             registry.has(f"/schemas/ids/{PROTOBUF_ID + 1}", PROTOBUF, schemaType="PROTOBUF")
+            registry.has(f"/schemas/ids/{change_events.EVENT_ID}", json.dumps(change_events.event_schema(SCHEMA)))
+            registry.has(f"/schemas/ids/{change_events.KEY_ID}", json.dumps(change_events.key_schema(SCHEMA)))
             servers = broker.bootstrap_servers
             counts = {"connect": rows // CONNECT_FEWER}
             counts |= dict.fromkeys(("vector_json", "vector_protobuf"), rows // VECTOR_FEWER)
+            counts |= dict.fromkeys((*EVENTS, "events_kept"), rows // EVENTS_FEWER)
+            events = rows // EVENTS_FEWER
             topics = {
                 "json": upserts(rows, KEYS, 1),
                 "avro": in_avro(rows),
@@ -81,6 +90,10 @@ def run(rows: int = 2_000_000, runs: int = 3) -> dict[str, float]:
                 "connect": in_connect(counts["connect"]),
                 "vector_json": with_vectors(counts["vector_json"]),
                 "vector_protobuf": in_protobuf(counts["vector_protobuf"], PROTOBUF_ID + 1, PROTOBUF),
+                "events_json": change_events.in_json(events),
+                "events_connect": change_events.in_connect(events, SCHEMA),
+                "events_avro": change_events.in_avro(events, SCHEMA),
+                "events_kept": change_events.in_avro(events, SCHEMA, KEPT_EVERY),
             }
             formats: dict[str, tuple[str, ...]] = {
                 "avro": ("avro", registry.url),
@@ -89,13 +102,20 @@ def run(rows: int = 2_000_000, runs: int = 3) -> dict[str, float]:
                 "connect": ("connect-json", ""),
                 "vector_json": ("json", "", str(DIMENSIONS)),
                 "vector_protobuf": ("protobuf", registry.url, str(DIMENSIONS)),
+                "events_json": ("json", "", "", "debezium"),
+                "events_connect": ("connect-json", "", "", "debezium"),
+                "events_avro": ("avro", registry.url, "", "debezium"),
+                "events_kept": ("avro", registry.url, "", "debezium"),
             }
             for kind, messages in topics.items():
-                prefill(servers, f"formats-{kind}", messages)
+                prefill(servers, f"formats-{kind}", messages, change_events.HEADERS if "events" in kind else ())
             for number in range(runs):
                 rates["floor"].append(child("consume", servers, "formats-avro", rows, folder, 0)["rows_per_s"])
                 floor = child("consume", servers, "formats-connect", counts["connect"], folder, 0)["rows_per_s"]
                 rates["connect_floor"].append(floor)
+                for kind in EVENTS:
+                    floor = child("read", servers, f"formats-{kind}", events, folder, 0)["rows_per_s"]
+                    rates[f"{kind}_floor"].append(floor)
                 for kind in topics:
                     table = folder / f"{kind}-{number}"
                     count = counts.get(kind, rows)
@@ -114,6 +134,9 @@ def run(rows: int = 2_000_000, runs: int = 3) -> dict[str, float]:
         "protobuf_to_floor": rate["protobuf"] / rate["floor"],
         "protobuf_to_json": rate["protobuf"] / rate["json"],
         "vector_protobuf_to_json": rate["vector_protobuf"] / rate["vector_json"],
+        **{f"{kind}_to_floor": rate[kind] / rate[f"{kind}_floor"] for kind in EVENTS},
+        "events_to_avro": rate["events_avro"] / rate["avro"],
+        "events_kept_to_none": rate["events_kept"] / rate["events_avro"],
     }
     result |= {f"decode_{name}": found for name, found in decode().items()}
     result |= {f"decode_protobuf_{name}": found for name, found in decode_protobuf().items()}

@@ -136,8 +136,8 @@ def _with_another_member(servers: str, topic: str, rows: int, table: Path) -> tu
 def child(
     act: str, servers: str, topic: str, rows: int, table: Path, budget: int, values: Sequence[str] = ()
 ) -> dict[str, float]:
-    """Run the act in a process of its own.  ``values``: format of values, address of the registry, and items of the column
-    ``vector`` if there is one.  Plain JSON without them."""
+    """Run the act in a process of its own.  ``values``: format of values, address of the registry, items of the column
+    ``vector`` or an empty text, and envelope.  Plain JSON without them."""
     command = [*_command(act, servers, topic, rows, table, budget), *values]
     return _found(subprocess.run(command, capture_output=True, text=True, check=False))
 

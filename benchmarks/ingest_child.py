@@ -6,7 +6,7 @@ import io
 import json
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -50,8 +50,8 @@ def floor(servers: str, topic: str, rows: int) -> float:
     return rows / seconds
 
 
-def consume(servers: str, topic: str, rows: int) -> float:
-    """Rows per second of consuming, single-threaded, without a look at any record."""
+def consume(servers: str, topic: str, rows: int, asked: Sequence[Callable[[Message], object]] = ()) -> float:
+    """Rows per second of consuming, single-threaded.  ``asked``: what each record is asked for; nothing by default."""
     consumer = Consumer(
         {"bootstrap.servers": servers, "group.id": "consume", "enable.auto.commit": False, "check.crcs": True,
          "auto.offset.reset": "error", "queued.max.messages.kbytes": 256 << 10, **_FETCH}
@@ -59,7 +59,10 @@ def consume(servers: str, topic: str, rows: int) -> float:
     consumer.assign([TopicPartition(topic, p, 0) for p in range(PARTITIONS)])
     count, start = 0, 0.0
     while count < rows:
-        count += len(consumer.consume(10_000, timeout=1.0))
+        messages = consumer.consume(10_000, timeout=1.0)
+        answers = [list(map(ask, messages)) for ask in asked]
+        del answers
+        count += len(messages)
         start = start or (time.perf_counter() if count else 0.0)
     seconds = time.perf_counter() - start
     consumer.close()
@@ -90,15 +93,19 @@ def ingest(
     servers: str, topic: str, rows: int, table: Path, budget: int, *, seals: bool, values: Sequence[str] = ()
 ) -> dict[str, float]:
     """Rows per second of the service until the last row is durable, its peak memory in MiB, and CPU time meanwhile."""
-    format_, registry, vector = (*values, *("json", "", "")[len(values) :])
+    format_, registry, vector, envelope = (*values, *("json", "", "", "")[len(values) :])
+    region_key, formats = list(REGION_KEY), f"value: {format_}"
+    if envelope:
+        region_key = list(PRIMARY_KEY)
+        formats += f", key: {'json-compact' if format_ == 'json' else format_}, envelope: {envelope}"
     columns = {**COLUMNS, **({"vector": f"fixed_size_list<float32>[{vector}]"} if vector else {})}
     config = table.with_suffix(".yaml")
     limits = "" if seals else ", seal_rows: 1000000000, seal_bytes: 1GiB, seal_log_distance: 1000000, seal_age_s: 86400"
     config.write_text(
         f"""
 table: {{uri: {table}, topic: {topic},
-  columns: {json.dumps(columns)}, primary_key: {list(PRIMARY_KEY)}, region_key: {list(REGION_KEY)},
-  format: {{value: {format_}}}}}
+  columns: {json.dumps(columns)}, primary_key: {list(PRIMARY_KEY)}, region_key: {region_key},
+  format: {{{formats}}}}}
 registry: {{url: "{registry}"}}
 kafka: {{bootstrap_servers: "{servers}", group_id: "benchmark-{table.name}"}}
 ingest: {{memory_bytes_max: {budget}, segment_rows_max: 60000{limits}}}
@@ -153,6 +160,9 @@ def join(table: Path) -> float:
 def main(act: str, servers: str, topic: str, rows: str, table: str, budget: str, *values: str) -> None:
     if act == "consume":
         print(json.dumps({"rows_per_s": consume(servers, topic, int(rows))}))
+        return
+    if act == "read":
+        print(json.dumps({"rows_per_s": consume(servers, topic, int(rows), (Message.value, Message.headers))}))
         return
     if act == "floor":
         print(json.dumps({"rows_per_s": floor(servers, topic, int(rows))}))

@@ -55,6 +55,15 @@ def _formats_rows() -> Iterator[_Row]:
         "at least 0.4",
         ".2f",
     )
+    for kind, text in (("json", "JSON"), ("connect", "JSON with schemas"), ("avro", "Avro")):
+        yield (
+            f"change events in {text}: rows a second over a consumer that reads values and headers",
+            f"events_{kind}_to_floor",
+            "at least 0.4",
+            ".2f",
+        )
+    yield "change events in Avro over the same rows in Avro", "events_to_avro", "at least 0.5", ".2f"
+    yield "one value in ten events left out by the connector, over none", "events_kept_to_none", "at least 0.7", ".2f"
     yield "decoding alone: over fastavro with columns of its records", "decode_rows_ratio", "at least 12", ".1f"
     yield "decoding alone: one bad record in a thousand over none", "decode_bad_ratio", "-", ".2f"
     yield "decoding alone, vectors of 384 floats: over fastavro", "decode_vectors_ratio", "-", ".1f"
@@ -71,6 +80,13 @@ def _formats_rows() -> Iterator[_Row]:
         ("vector_protobuf", "Protobuf with vectors"),
         ("connect_floor", "consumer of Connect's JSON alone"),
         ("connect", "Connect's JSON"),
+        ("events_json_floor", "consumer of events in JSON alone"),
+        ("events_json", "events in JSON"),
+        ("events_connect_floor", "consumer of events in JSON with schemas alone"),
+        ("events_connect", "events in JSON with schemas"),
+        ("events_avro_floor", "consumer of events in Avro alone"),
+        ("events_avro", "events in Avro"),
+        ("events_kept", "events in Avro with values left out"),
     ):
         yield f"{text}, rows a second", f"{kind}_rows_per_s", "-", ",.0f"
 
