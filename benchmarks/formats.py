@@ -113,6 +113,9 @@ def run(rows: int = 2_000_000, runs: int = 3) -> dict[str, float]:
                 rates["floor"].append(child("consume", servers, "formats-avro", rows, folder, 0)["rows_per_s"])
                 floor = child("consume", servers, "formats-connect", counts["connect"], folder, 0)["rows_per_s"]
                 rates["connect_floor"].append(floor)
+                count = counts["vector_protobuf"]
+                floor = child("consume", servers, "formats-vector_protobuf", count, folder, 0)["rows_per_s"]
+                rates["vector_floor"].append(floor)
                 for kind in EVENTS:
                     floor = child("read", servers, f"formats-{kind}", events, folder, 0)["rows_per_s"]
                     rates[f"{kind}_floor"].append(floor)
@@ -133,6 +136,7 @@ def run(rows: int = 2_000_000, runs: int = 3) -> dict[str, float]:
         "connect_to_floor": rate["connect"] / rate["connect_floor"],
         "protobuf_to_floor": rate["protobuf"] / rate["floor"],
         "protobuf_to_json": rate["protobuf"] / rate["json"],
+        "vector_floor_to_json": rate["vector_floor"] / rate["vector_json"],
         "vector_protobuf_to_json": rate["vector_protobuf"] / rate["vector_json"],
         **{f"{kind}_to_floor": rate[kind] / rate[f"{kind}_floor"] for kind in EVENTS},
         "events_to_avro": rate["events_avro"] / rate["avro"],

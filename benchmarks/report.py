@@ -48,6 +48,7 @@ def _formats_rows() -> Iterator[_Row]:
     yield "Protobuf of the same rows over that consumer", "protobuf_to_floor", "at least 0.45", ".2f"
     yield "Protobuf over JSON of the same rows", "protobuf_to_json", "at least 1.3", ".2f"
     yield "rows with a vector of 384 floats: Protobuf over JSON", "vector_protobuf_to_json", "at least 4", ".1f"
+    yield "a consumer that looks at no record of these in Protobuf, over JSON", "vector_floor_to_json", "-", ".1f"
     yield "one bad record in a thousand over none, letters included", "bad_to_good", "at least 0.8", ".2f"
     yield (
         "JSON of Kafka Connect with schemas: rows a second over such a consumer of its topic",

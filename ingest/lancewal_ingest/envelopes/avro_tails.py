@@ -1,7 +1,7 @@
 """The shape of an event's end in Avro (``tails``).
 
 Two ends of one shape have the same branches, the same lengths of texts, and integers in as many bytes.  So the strict reader
-reads them alike: the bytes that may differ are within texts, floats and integers, and none of these is refused for its value.
+reads them alike.  The bytes that may differ are within texts, floats and integers, and none of these is refused for its value.
 Arrays and maps have no shape, nor has an operation that is not one letter.
 """
 

@@ -1,8 +1,8 @@
 """The shape of an event's end in JSON (``tails``).
 
-Two ends of one shape differ in digits alone: those of numbers, and those in texts that are values.  Digits in place of digits
-leave JSON valid, and change neither names nor what else ``debezium_json.read`` looks at, if the first digit of a longer number
-is no 0.  Ends with a name twice, or with a blank behind a text, have no shape.
+Two ends of one shape differ in digits alone: those of numbers, and those in texts that are values.  A longer number
+never begins with 0.  So other digits leave JSON valid, and change neither names nor what else ``debezium_json.read`` looks at.
+Ends with a name twice, or with a blank behind a text, have no shape.
 """
 
 from __future__ import annotations
