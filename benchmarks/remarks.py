@@ -57,18 +57,31 @@ Each name in parentheses is the section of this page that has the figures.
 * **Changes of a merge in 50 M rows, against in 5 M** (changes-large). Reading the old rows by their addresses takes 2.5 times
   as long in 50 M rows: random keys are spread over ten times as many fragments. So 1.5 is out of reach for them. The feed
   takes 1.5 times as long as that reading in 5 M rows, and 1.7 times in 50 M. The rest are deletion vectors of the fragments.
-* **`cut make` over busy tables, on two cores** (cuts). It takes 26 s, and rows are seen 2.2 times as late meanwhile.
-  - The command reads all unmerged segments of each table: some 200 requests for a table, and 49 for an idle one. For 20
-    tables it takes 6 to 8 s of processor time. The broker, two members, the flusher, the producer, three readers and the
-    store share the two cores with it. In production most of them are on other machines.
-  - A snapshot waits for some eighty requests one after the other, 2.5 s in all. Half of them are Lance's: it makes a branch,
-    writes its metadata twice, and commits. The figures are from when eight snapshots were made at the same time. Now there
-    are sixteen. A cut of 40 idle tables took 7.8 s then, instead of 10.3 s.
-* **Requests because of a moving cut** (cuts). The figure is from when a publisher looked at state pages as a reader does, by
-  all numbers that a page may have got. It lists the newest one now, and the same measurement gave 3.3 requests a second, and
-  an age (p99) of 1.5 s beyond the interval, beside other work on the machine.
-* **A change in a folder's catalog of 10,000 tables** (cuts). It took 50.6 ms. The list of tables is one object of 3.1 MB. The
-  way to the store takes 30 ms, and encoding the list 5 to 10 ms.
+* **`cut make` over busy tables, on two cores** (cuts). It takes 19 s, 40 s beside three readers that never pause, and rows
+  are seen twice as late meanwhile. On a quieter day these were 15 s, 20 s and 2.2 times.
+  - A process that only computes for as long as the command does, 8 s, takes 44 s under that load, and rows are seen 1.5
+    times as late. The broker, two members, the flusher, the producer, three readers and the store share the two cores with
+    it. In production most of them are on other machines. So 12 s are out of reach here.
+  - The command reads all unmerged segments of each table: some 170 requests for a table, and 47 for an idle one.
+  - A snapshot waits for some sixty requests one after the other, 2 s in all. Half of them are Lance's: it makes a branch,
+    writes its metadata twice, and commits.
+* **Avro and Protobuf in whole ingest** (formats). Decoding takes 0.12 us of the 3.9 that a row takes.
+  - Kafka's client makes a Python object of each record: that is the consumer alone, 1.1 us. Then ingest asks each object for
+    offset, time, key, value and headers, and weighs it. This code holds Python's interpreter lock, and numpy takes it for
+    each of its calls. Arrow's JSON reader does not, and runs on the other core. So no format is faster than JSON here, and
+    0.45 of the consumer is out of reach. A second process has a lock of its own.
+  - In a profile, the threads that decoded waited for the lock in nine tenths of their time. Since then the loop waits for
+    them instead. That was 12 % more rows a second for 10 % less processor time, in four pairs of runs of Avro after the
+    figures of this page were taken. Other times between two switches of threads, one decoder instead of two, and larger
+    chunks made it slower or changed nothing.
+  - Rows with vectors are 1.6 kB in Protobuf and 7.9 kB in JSON. Ingest writes each row twice, into a segment and a flush.
+    Decoding is 0.6 us of 21, so no other decoder would reach 4 times JSON.
+* **JSON of Kafka Connect with schemas** (formats). Each value repeats its schema of 3 kB, which is looked at before the
+  payload is. Avro with a schema registry has the same types in a fraction of the bytes.
+* **Change events in Avro, against the same rows in Avro** (formats). Each event has four headers of 175 bytes, and the rows
+  have none. Asking for them takes 2.5 us of an event's 7, more than the envelope does (headers).
+* **A change in a folder's catalog of 10,000 tables** (cuts). It takes 49 to 52 ms. The list of tables is one object of 3.1
+  MB. The way to the store takes 30 ms, and encoding the list 5 to 10 ms.
 * **Upserts given as Arrow, against LakeSoul** (peers, b).
   - LakeSoul writes sorted rows and looks for no old rows, so each of its reads merges by key: 1.8 s for all columns (c), 0.9
     s by lancewal's reader. Reads of a Lance table need not merge by key. So a merge must find the replaced rows and hide

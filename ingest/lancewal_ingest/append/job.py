@@ -164,12 +164,18 @@ class AppendJob:
     _unsent: list[_Prepared] | None = None
     """Regions with letters that are not acknowledged yet.  None until step 2 is done."""
     _done: list[_Prepared] = field(default_factory=list)
+    _decoding: bool = False
 
     @property
     def decoded(self) -> dict[Region, Position]:
         """Position up to which each partition's records are decoded into an entry, stored or not.  Safe from any thread."""
         prepared = [*(self._unsent or ()), *self._done]
         return {p.region: p.entry.next for p in prepared if p.entry is not None}
+
+    @property
+    def decodes_in_python(self) -> bool:
+        """Whether step 1 is under way by a decoder that is no C++.  Safe from any thread."""
+        return self._decoding and self.terms.preparer.names_schemas
 
     def ignored(self, entry: Entry) -> list[RejectedOffset]:
         """Return the rejected offsets of one of this job's entries that the contract ignores: they are not dead letters."""
@@ -180,7 +186,11 @@ class AppendJob:
         if self._unsent is None:
             # Step 1
             with point("decode"):
-                prepared = self._prepared()
+                self._decoding = True
+                try:
+                    prepared = self._prepared()
+                finally:
+                    self._decoding = False
             if prepared is None:
                 self.given_back, self.consumed = self.consumed, ()
                 return None

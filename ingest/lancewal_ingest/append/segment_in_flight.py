@@ -22,6 +22,10 @@ Outcome: TypeAlias = Durable | FencedOut | Occupied | None
 """Result of storing a segment; None if the records gave no entry to write."""
 
 
+_LOOK_S = 0.001
+"""Seconds between two looks at a job that decodes: a hundredth of the time that a full segment takes."""
+
+
 class SegmentInFlight:
     """Holder of the segment in flight.  ``failed`` is called with the cause each time a job must be run again."""
 
@@ -104,6 +108,17 @@ class SegmentInFlight:
             return False
         self._clock.sleep(self._retry_s / 10)
         return True
+
+    def let_decode(self, timeout_s: float) -> None:
+        """Wait at most ``timeout_s`` while the job decodes in Python.
+
+        Its thread and the caller's would hold the interpreter's lock by turns, and decoding would take many times as long."""
+        until = self._clock.monotonic() + timeout_s
+        while self._task is not None and self._job is not None and self._job.decodes_in_python:
+            left = until - self._clock.monotonic()
+            if left <= 0 or self._task.done():
+                return
+            self._task.wait(min(left, _LOOK_S))
 
     def _again(self, cause: object) -> None:
         self._again_at = self._clock.monotonic() + self._retry_s

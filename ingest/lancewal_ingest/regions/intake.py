@@ -182,6 +182,7 @@ class Intake:
         self._pause.set(full or self.held)
         room = min(limits.segment_bytes - ready_bytes, self._policy.nbytes - used)
         wanted = max(1, min(limits.poll_records, limits.segment_rows - ready_rows, int(room / self._expected)))
+        self._beside.flight.let_decode(timeout_s)  # else both would wait for the interpreter's lock
         with point("poll"):
             polled = self._poll(wanted, self._poll_timeout(timeout_s), due_s)
         self._take(polled)

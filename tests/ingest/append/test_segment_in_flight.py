@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from typing import cast
 
 import pytest
 
 from lancewal_core.errors import KafkaForbidden, LancewalError, StoreUnavailable, TopicMissing
+from lancewal_core.process.clock import SystemClock
 from lancewal_core.process.tasks import ThreadTasks
 from lancewal_ingest.append.job import AppendJob
 from lancewal_ingest.append.segment_in_flight import SegmentInFlight
@@ -20,10 +22,24 @@ class Job:
 
     def __init__(self, *errors: LancewalError) -> None:
         self.errors = list(errors)
+        self.decodes_in_python = False
 
     def run(self) -> None:
         if self.errors:
             raise self.errors.pop(0)
+
+
+class Decoding:
+    """Decodes in Python until it is let go, and then stores its segment until that is let go."""
+
+    def __init__(self) -> None:
+        self.decoded, self.stored = threading.Event(), threading.Event()
+        self.decodes_in_python = True
+
+    def run(self) -> None:
+        assert self.decoded.wait(60)
+        self.decodes_in_python = False
+        assert self.stored.wait(60)
 
 
 @pytest.fixture
@@ -61,3 +77,31 @@ def test_any_other_error_ends_the_process(tasks: ThreadTasks, clean: bool) -> No
     with pytest.raises(TopicMissing):
         flight.settle(lambda: clean)
     assert flight.busy is not clean
+
+
+def test_the_loop_waits_while_a_job_decodes_in_python_and_not_for_the_store(tasks: ThreadTasks) -> None:
+    flight, job = SegmentInFlight(tasks, SystemClock(), 0.5, lambda _: None), Decoding()
+    flight.let_decode(60)  # nothing is in flight
+    flight.start(cast(AppendJob, job), 0, {})
+    flight.let_decode(0.01)
+    seen = [job.decodes_in_python]  # the time was over first
+    timer = threading.Timer(0.05, job.decoded.set)
+    timer.start()
+    flight.let_decode(60)
+    assert [*seen, job.decodes_in_python] == [True, False]
+    assert flight.running
+    flight.let_decode(60)
+    job.stored.set()
+    assert flight.wait(60)
+    timer.join()
+
+
+def test_the_loop_waits_for_no_decoder_that_has_failed(tasks: ThreadTasks) -> None:
+    flight, job = SegmentInFlight(tasks, ManualClock(), 0.5, lambda _: None), Job(StoreUnavailable("away"))
+    job.decodes_in_python = True
+    flight.start(cast(AppendJob, job), 0, {})
+    assert flight.wait(60)
+    flight.let_decode(60)
+    assert flight.settle(lambda: True) is None
+    flight.let_decode(60)  # it waits for its next try
+    assert flight.late
