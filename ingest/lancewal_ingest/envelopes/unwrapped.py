@@ -2,11 +2,13 @@
 
 1. A value is the row itself.  A record without a value deletes the row of its key.  So does the JSON ``null``, and a payload
    of null: a converter writes them where the connector has put no row.
-2. A member ``__deleted`` with the text ``true`` makes a value a delete of its key's row, whatever else it holds.  With the
-   text ``false`` it says nothing.  The member is no column.
+2. A member ``__deleted`` with the text ``true`` makes a value a delete of its key's row, whatever else it holds: in place of
+   cells that it does not know, a connector writes values that no column takes.  With the text ``false`` it says nothing.  The
+   member is no column.
 3. Values that the connector could not read are left alone (``unavailable``).  Nothing tells an update from a new row, so each
    row counts as an update, but for the first one of a changed key.
-4. Heartbeats and transactions have no row in them, and are passed over.  Only a value that is no row is looked at.
+4. Heartbeats have no row in them, and are passed over.  So are transactions in plain JSON.  Only a value that is no row is
+   looked at.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ import pyarrow.compute as pc
 from lancewal_core.errors import InvalidSchema
 from lancewal_core.rows.schema import RowSchema
 from lancewal_ingest.decode.json.strict import BLANKS
-from lancewal_ingest.decode.naming import Naming
+from lancewal_ingest.decode.naming import Names, Naming
 from lancewal_ingest.decode.outcomes import ENVELOPE
 from lancewal_ingest.decode.part import DecodedPart
 from lancewal_ingest.decode.value_decoder import (
@@ -47,6 +49,8 @@ MakeDecoder = Callable[[RowSchema, Naming], ValueDecoder]
 """Function that returns the decoder of a format for columns."""
 OLD_KEY = "__debezium.oldkey"
 """Header of the first record of a changed key, whose row has no former values under the new key."""
+_TIMES = ("ts_ms", "ts_us", "ts_ns")
+"""Members of a heartbeat, of which the first is always there."""
 _NONE: Indexes = np.zeros(0, np.int64)
 _MAYBE_NO_ROW = frozenset({"missing_key", "unknown_column"})
 """Kinds of refusals of a value that holds something else than a row."""
@@ -66,6 +70,9 @@ class UnwrappedRows:
             )
         self._key = frozenset(rows.called(naming.fields).primary_key)
         self._inner = make(*_with_deleted(rows, naming))
+        self._deletes = make(*_only_deleted(naming))
+        """Decoder of that member alone."""
+        self._heartbeats = None if self._key & {*_TIMES} else make(*_only_times())
         self.names: Collection[str] = [name for name in self._inner.names if name != DELETED]
         self._unavailable = envelope.unavailable(rows)
         self.headers: Collection[str] = [*self._inner.headers, OLD_KEY]
@@ -98,17 +105,26 @@ class UnwrappedRows:
         decoded = self._inner.decode(values, ops, headers, places)
         passed_over = {kind: list(of_kind) for kind, of_kind in decoded.passed_over.items()}
         refused: list[RefusedValue] = []
-        nulls: list[int] = []
+        deleted_alone: list[int] = []
+        said, heartbeats = dict[int, object](), dict[int, object]()
+        if decoded.refused:
+            said = _firsts(_again(self._deletes, decoded.refused, values, headers, places))
+        no_rows = [one for one in decoded.refused if one.kind in _MAYBE_NO_ROW]
+        if no_rows and self._heartbeats is not None:
+            heartbeats = _firsts(_again(self._heartbeats, no_rows, values, headers, places))
         for one in decoded.refused:
-            kind = self._passed_over(values[one.place]) if one.kind in _MAYBE_NO_ROW else None
-            if _is_null(one, values[one.place]):
-                nulls.append(one.place)
+            kind = "heartbeat" if one.place in heartbeats else self._passed_over(one, values[one.place])
+            if said.get(one.place) == "true" or _is_null(one, values[one.place]):
+                deleted_alone.append(one.place)
             elif kind is None:
                 refused.append(one)
             else:
                 passed_over.setdefault(kind, []).append(np.int64(one.place))
+        new_fields = decoded.new_fields
+        if heartbeats and new_fields:  # those of heartbeats are no columns
+            new_fields = _again(self._inner, refused, values, headers, places).new_fields
         others = Counter(decoded.other_names)
-        parts, deletes = [], [decoded.deletes, np.array(nulls, np.int64)]
+        parts, deletes = [], [decoded.deletes, np.array(deleted_alone, np.int64)]
         for part in decoded.parts:
             rows, deleted = self._divided(part, refused)
             kept = np.ones(len(rows.indexes), np.bool_)
@@ -121,9 +137,20 @@ class UnwrappedRows:
             parts=parts,
             refused=refused,
             other_names=others,
+            new_fields=new_fields,
             passed_over={kind: np.array(of_kind, np.int64) for kind, of_kind in passed_over.items()},
             deletes=np.concatenate(deletes),
         )
+
+    def _passed_over(self, refused: RefusedValue, value: bytes) -> str | None:
+        if refused.kind not in _MAYBE_NO_ROW:
+            return None
+        try:
+            members = orjson.loads(value)
+        except orjson.JSONDecodeError:
+            return None
+        kind = passed_over(members) if isinstance(members, dict) else None
+        return None if kind == "heartbeat" and self._key & members.keys() else kind
 
     def _divided(self, part: DecodedPart, refused: list[RefusedValue]) -> tuple[DecodedPart, Indexes]:
         """Return the rows of a part, and the indexes of its deletes; append values with another text to ``refused``."""
@@ -140,18 +167,46 @@ class UnwrappedRows:
             part = replace(part, ops=part.ops.filter(kept), present=part.present.filter(kept))
         return replace(part, indexes=part.indexes[is_false], columns=columns), part.indexes[is_true]
 
-    def _passed_over(self, value: bytes) -> str | None:
-        try:
-            members = orjson.loads(value)
-        except orjson.JSONDecodeError:
-            return None
-        kind = passed_over(members) if isinstance(members, dict) else None
-        return None if kind == "heartbeat" and self._key & members.keys() else kind
+
+def _again(
+    decoder: ValueDecoder,
+    refused: Sequence[RefusedValue],
+    values: Sequence[bytes],
+    headers: HeaderValues,
+    places: Places | None,
+) -> DecodedValues:
+    """Return what another decoder makes of the refused ones among some values."""
+    at, some = np.array([one.place for one in refused], np.int64), [values[one.place] for one in refused]
+    named = {name: array.take(pa.array(at)) for name, array in headers.items()}
+    there = None if places is None else places.of(at)
+    return decoder.decode(some, np.zeros(len(some), np.uint8), named, there).at(at)
+
+
+def _firsts(found: DecodedValues) -> dict[int, object]:
+    """Return the first column of each row, by the place of its value."""
+    return {
+        place: cell
+        for part in found.parts
+        for place, cell in zip(part.indexes.tolist(), part.columns[0].to_pylist(), strict=True)
+    }
 
 
 def _is_null(refused: RefusedValue, value: bytes) -> bool:
     """Return whether a value was refused since it is null, or has a payload of null."""
     return refused.kind == "null_value" or (refused.kind == "not_an_object" and value.strip(BLANKS) == b"null")
+
+
+def _only_deleted(naming: Naming) -> tuple[RowSchema, Naming]:
+    """Return ``DELETED`` as the only column, and names that pass all other members over."""
+    columns = pa.schema([pa.field(DELETED, pa.string(), nullable=False)])
+    names = Names({DELETED: None}, ignores=True)
+    return RowSchema(columns, (DELETED,), ()), Naming(names, record=naming.record, passes_others=naming.passes_others)
+
+
+def _only_times() -> tuple[RowSchema, Naming]:
+    """Return the columns of heartbeats, and their names."""
+    columns = pa.schema([pa.field(name, pa.int64(), nullable=name != _TIMES[0]) for name in _TIMES])
+    return RowSchema(columns, _TIMES[:1], ()), Naming()
 
 
 def _with_deleted(rows: RowSchema, naming: Naming) -> tuple[RowSchema, Naming]:

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 
+import numpy as np
+import pyarrow as pa
 import pytest
 
 from lancewal_core.errors import InvalidSchema
+from lancewal_core.rows.schema import RowSchema
+from lancewal_core.settings.sections import ValueFormat
 from lancewal_ingest.append.prepare import Preparer
+from lancewal_ingest.decode.naming import Naming
+from lancewal_ingest.envelopes.envelope import EnvelopeRules
+from lancewal_ingest.formats import value_decoder
+from tests.ingest.envelopes.test_postgres_with_schemas import SCHEMAS, became, written
 from tests.support.debezium import Sample, contract_of, in_envelope, rows_of, samples, table_after, taken, unwrapped
 
 ACCOUNTS = {"id": "int32", "name": "string", "amount": "string", "at": "string"}
@@ -37,6 +46,57 @@ def test_a_deleted_row_is_one_by_its_text_alone() -> None:
     for wrong, kind in (("TRUE", "envelope"), ("", "envelope"), (True, "type"), (1, "type")):
         dead = contract.model_copy(update={"on_bad_record": "dead-letter"})
         assert [letter.kind for one in taken(dead, sent(wrong)) for letter in one.outcome.letters] == [kind]
+
+
+def in_connect(row: dict[str, object], types: dict[str, str]) -> bytes:
+    fields = [{"field": name, "type": types[name], "optional": True} for name in row]
+    return json.dumps({"schema": {"type": "struct", "fields": fields}, "payload": row}).encode()
+
+
+def in_avro(row: dict[str, object], types: dict[str, str]) -> bytes:
+    fields = [{"name": name, "type": ["null", types[name]]} for name in row]
+    return written(row, {"type": "record", "name": "Row", "fields": fields}, 950 + len(types))
+
+
+def in_json(row: dict[str, object], types: dict[str, str]) -> bytes:
+    return json.dumps(row).encode()
+
+
+WRITERS: dict[ValueFormat, Callable[[dict[str, object], dict[str, str]], bytes]] = {
+    "json": in_json, "connect-json": in_connect, "avro": in_avro,
+}  # fmt: skip
+SMALL = RowSchema(pa.schema([pa.field("id", pa.int64(), False), ("u", pa.uuid())]), ("id",), ("id",))
+
+
+@pytest.mark.parametrize("format_", WRITERS)
+def test_a_deleted_row_may_hold_values_that_no_column_takes(format_: ValueFormat) -> None:
+    """A connector writes an empty text for a uuid that it does not know and that is NOT NULL."""
+    types = {"id": "long" if format_ == "avro" else "int64", "u": "string", "new": "string", "__deleted": "string"}
+    gone = {"id": 1, "u": "", "new": None, "__deleted": "true"}
+    sent = [WRITERS[format_]({**gone, "__deleted": text}, types) for text in ("true", "false", "TRUE")]
+    found = became([*sent, sent[0]], SMALL, format_, EnvelopeRules("debezium-unwrapped"))
+    assert [found[0], found[3]] == ["delete", "delete"]
+    assert {*found[1:3]} <= {"type", "unknown_column"}
+
+
+def test_an_empty_vector_stands_for_one_that_is_not_known() -> None:
+    columns = {"id": "int32", "v": "fixed_size_list<float32>[2]"}
+    rows = [{"id": 1, "v": [1, 2]}, {"id": 1, "v": [], "__deleted": "true"}]
+    records = [Sample("t", 0, n, "", b'{"id":1}', json.dumps(row).encode()) for n, row in enumerate(rows)]
+    assert table_after(contract_of(columns, envelope="debezium-unwrapped", partitioner="none"), records) == {}
+
+
+@pytest.mark.parametrize("format_", WRITERS)
+def test_heartbeats_of_each_format(format_: ValueFormat) -> None:
+    long = "long" if format_ == "avro" else "int64"
+    write, rules = WRITERS[format_], EnvelopeRules("debezium-unwrapped")
+    beat, row = write({"ts_ms": 5}, {"ts_ms": long}), write({"id": 5}, {"id": long, "": ""})
+    more = write({"ts_ms": 5, "more": 5}, {"ts_ms": long, "more": long, "": ""})
+    assert became([beat, row, more], SMALL, format_, rules)[:2] == ["heartbeat", {"id": 5, "u": None}]
+    decoder = value_decoder(format_, SMALL, Naming(), SCHEMAS, envelope=rules)
+    assert decoder.decode([beat], np.zeros(1, np.uint8)).new_fields == {}
+    new_fields = decoder.decode([beat, more], np.zeros(2, np.uint8)).new_fields
+    assert set(new_fields) == (set() if format_ == "json" else {"ts_ms", "more"})
 
 
 @pytest.mark.parametrize("value", [None, b"null", b" null\n"])
