@@ -62,7 +62,10 @@ class ConnectorSchemas:
 
     def written_out(self, schema: Mapping[str, Any]) -> ConnectorSchema:
         """Return the schema that a value or key of Kafka Connect's JSON holds."""
-        text = orjson.dumps(schema)
+        try:
+            text = orjson.dumps(schema)
+        except orjson.JSONEncodeError:
+            raise InvalidInput("the schema of a record is nested deeper than a schema can be") from None
         if text not in self._known:
             self._known[text] = _of_connect(schema, text)
         return self._known[text]
@@ -83,7 +86,7 @@ class ConnectorSchemas:
 
 
 def _of_connect(schema: Mapping[str, Any], text: bytes) -> ConnectorSchema:
-    raw = [one for one in schema.get("fields") or () if isinstance(one, dict)]
+    raw = _listed_fields(schema)
     names = {str(one.get("field")): one for one in raw}
     if not names.keys() >= _ENVELOPE:
         return _plain(of_connect(text), raw, "field")
@@ -94,7 +97,12 @@ def _of_connect(schema: Mapping[str, Any], text: bytes) -> ConnectorSchema:
         row = row_of(parse_connect(text).record)
     except SchemaUnusable as unusable:
         raise InvalidInput(f"the schema of a record: {unusable}") from None
-    return _enveloped("connect-json", row, source, _facts(names["after"].get("fields") or (), "field"))
+    return _enveloped("connect-json", row, source, _facts(_listed_fields(names["after"]), "field"))
+
+
+def _listed_fields(schema: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    fields = schema.get("fields")
+    return [one for one in fields if isinstance(one, dict)] if isinstance(fields, list) else []
 
 
 def _of_writer(writer: WriterSchema) -> ConnectorSchema:

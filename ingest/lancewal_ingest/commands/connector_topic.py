@@ -165,6 +165,8 @@ def _refuse_lost_deletes(seen: ConnectorFacts, parts: Sequence[Consumed]) -> Non
 
     The connector writes the delete right before the row of the new key.  So it was read if each part begins at offset 0,
     or with a record that is older by ``_APART_MS``."""
+    if not all(len(part.records) for part in parts):
+        return  # transactions were aborted there, and nothing tells what lies before them
     begins = max((part.records.timestamps[0] for part in parts if part.records.offsets[0] > 0), default=0)
     for old_key, record in seen.changed:
         if record.ms > begins + _APART_MS and old_key not in seen.deleted and old_key.startswith(b"{"):
@@ -196,7 +198,7 @@ def _of_schemas(schemas: Sequence[ConnectorSchema]) -> tuple[Fields, dict[str, s
             fields.setdefault(name, type_)
             said = (schema.names or {}).get(name, "")
             if said.startswith("io.debezium.time.") and (type_ == pa.string() or pa.types.is_integer(type_)):
-                remarks.setdefault(name, said)
+                remarks.setdefault(name, listed([said]))
     fields.pop(DELETED, None)
     return list(fields.items()), remarks
 

@@ -38,16 +38,19 @@ def columns_for(fields: Fields) -> tuple[Columns, list[tuple[str, str]]]:
     left_out: list[tuple[str, str]] = []
     taken: set[str] = set()
     for name, type_ in fields:
-        own = name if _can_be_named(name) and name.lower() not in taken else _other_name(name, taken)
         if type_ is None:
             left_out.append((name, "no column has its type"))
-        elif len(columns) == COLUMNS_MAX:
+            continue
+        if len(columns) == COLUMNS_MAX:
             left_out.append((name, f"a table has at most {COLUMNS_MAX} columns"))
-        elif own != name and (not name or "." in name):
+            continue
+        free = _can_be_named(name) and name.lower() not in taken
+        if not free and (not name or "." in name):
             left_out.append((name, "a column cannot have such a name in records"))
-        else:
-            columns[own] = (type_, None if own == name else name)
-            taken.add(own.lower())
+            continue
+        own = name if free else _other_name(name, taken)
+        columns[own] = (type_, None if free else name)
+        taken.add(own.lower())
     return columns, left_out
 
 

@@ -10,7 +10,9 @@ from datetime import date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
+import pyarrow as pa
 import pytest
 import yaml
 
@@ -18,7 +20,8 @@ from lancewal_core.errors import InvalidInput
 from lancewal_core.rows.fold import fold
 from lancewal_core.settings.load import Settings
 from lancewal_core.table.contract import Contract
-from lancewal_ingest.append.prepare import Preparer
+from lancewal_ingest.append.prepare import Consumed, Preparer
+from lancewal_ingest.commands import settings_text
 from lancewal_ingest.commands.connector_topic import connector_topic
 from lancewal_ingest.commands.proposed_settings import connector_settings
 from lancewal_ingest.decode.value_decoder import NO_SCHEMAS, Schemas
@@ -393,6 +396,67 @@ def test_odd_names_and_values(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert settings.table.on_unknown_column == "ignore"
     rows, kinds = taken(contract_of(settings, partitioner="none"), [sent(KEY, row)])
     assert (kinds, rows[0]["Ünï\n"], rows[0]["field_rowid"]) == (set(), 3, 6)
+
+
+def in_schemas(row: object, columns: object, **members: object) -> dict[str, object]:
+    """An event in Connect's JSON with schemas, whose rows have these fields."""
+    of_row = {"field": "after", "type": "struct", "optional": True, "fields": columns}
+    source = {"field": "source", "type": "struct", "fields": []}
+    schema = {"type": "struct", "fields": [of_row, source, {"field": "op", "type": "string"}], **members}
+    return {"schema": schema, "payload": {"after": row, "source": {}, "op": "c"}}
+
+
+IDS = [{"field": "id", "type": "int64"}]
+NO_STRUCT = [{"field": "after", "type": "int64", "fields": 5}, {"field": "source", "type": "struct", "fields": []}]
+
+
+def test_a_name_of_a_type_ends_no_comment(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    name = "io.debezium.time.X\nevil: int64\u2028worse: int64 \0"
+    text = proposed([sent(KEY, in_schemas(ROW, [*IDS, {"field": "name", "type": "string", "name": name}]))])
+    assert yaml.safe_load(text)["table"]["columns"] == {"id": "int64", "name": "string"}
+    checked(text, tmp_path, capsys)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        in_schemas(ROW, IDS, fields=5), in_schemas(ROW, IDS, fields=True), in_schemas(ROW, IDS, fields=[5, None]),
+        in_schemas(ROW, 5), in_schemas(ROW, IDS, fields=[*NO_STRUCT, {"field": "op", "type": "string"}]),
+        b'{"schema":' + b'{"a":' * 500 + b"1" + b"}" * 500 + b',"payload":{}}',
+    ],
+    ids=lambda value: str(value)[:40],
+)  # fmt: skip
+def test_schemas_that_are_none(value: object) -> None:
+    with pytest.raises(InvalidInput, match="schema"):
+        proposed([sent(KEY, value)])
+    with pytest.raises(InvalidInput, match="schema"):
+        proposed([sent(value if isinstance(value, bytes) else {**in_schemas({}, 5), "payload": {"id": 1}}, event(ROW))])
+
+
+def test_a_partition_of_aborted_records_tells_nothing() -> None:
+    """A consumer reads none of them, so nobody knows whether a delete lies before them."""
+    moved = replace(sent(KEY, ROW, 0, 9), headers=(("__debezium.oldkey", b'{"id":7}'),))
+    nothing, part = consumed([moved])[3], consumed([moved])[0]
+    assert not nothing.records.offsets
+
+    def of(*parts: Consumed) -> object:
+        return connector_topic(parts, NO_SCHEMAS, len(parts), asked=False, placeholder=PLACEHOLDER, compacted=False)
+
+    late = replace(part, records=replace(part.records, timestamps=[20_000], offsets=[0]))
+    with pytest.raises(InvalidInput, match="loses deletes"):
+        of(late)
+    assert of(late, nothing)
+
+
+def test_columns_beyond_the_limit_get_no_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To find a name takes the longer, the more columns there are."""
+    named = Mock(side_effect=settings_text._other_name)
+    monkeypatch.setattr(settings_text, "_other_name", named)
+    monkeypatch.setattr("lancewal_core.rows.schema.COLUMNS_MAX", 5)
+    names = ["".join(c.upper() if n >> at & 1 else c for at, c in enumerate("columns")) for n in range(100)]
+    columns, left_out = settings_text.columns_for([(name, pa.int64()) for name in names])
+    assert (len(columns), len(left_out)) == (5, 95)
+    assert named.call_count <= 5
 
 
 def test_a_key_with_spaces_is_any_json() -> None:
