@@ -153,7 +153,7 @@ class AvroEvents:
         self.growth = (0, 0) if rows is None else rows.growth
         names = [name for name, _ in self._fields]
         behind = {*names[names.index("after") + 1 :]} if rows is not None and not rows.unknown else set[str]()
-        self._shapes = Shapes() if {"op", *self._numbers} <= behind - {"before"} else None
+        self._shapes = Shapes() if {"op", *self._numbers} <= behind and "before" not in behind else None
         self._behind = self._fields[len(names) - len(behind) :]
         decoded = ROWS - {"r"} if envelope.skips_snapshots else ROWS
         self._is_decoded = np.array([chr(byte) in decoded for byte in range(256)])

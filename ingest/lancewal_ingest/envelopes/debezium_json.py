@@ -36,7 +36,8 @@ NO_BEFORE = b'{"before":null,"after":'
 _BEFORE = b'{"before":'
 _AFTER = b',"after":'
 SOURCE = b',"source":{"'
-_OP = b'"op":'
+_ONCE = (b'"op"', b'"source"')
+"""Names that stand once in an end, if they are members once.  An escape may hide a name."""
 _DIGITS_MAX = len(str(-(1 << 63)))
 
 
@@ -70,19 +71,20 @@ def read(value: bytes, undecoded: Collection[str] = NO_ROWS, numbers: Sequence[s
             begin = len(NO_BEFORE)
         elif value.startswith(_BEFORE):
             end = value.find(_AFTER)
-            orjson.loads(value[len(_BEFORE) : end])
+            if orjson.loads(value[len(_BEFORE) : end]) is None:  # a null with a blank
+                return None
             begin = end + len(_AFTER)
         else:
             return None
         end = value.rfind(SOURCE)
-        if end < begin or value.find(_OP, end) != value.rfind(_OP):  # it is there once
+        if end < begin or value.find(b"\\u", end) >= 0 or any(value.count(name, end) != 1 for name in _ONCE):
             return None
         behind = orjson.loads(b"{" + value[end + 1 :])
         letter, row = behind.get("op"), value[begin:end]
         if not isinstance(letter, str) or letter not in LETTERS or "after" in behind or "before" in behind:
             return None
-        if letter in undecoded:
-            orjson.loads(row)
+        if letter in undecoded and not isinstance(orjson.loads(row), dict | None):
+            return None
     except orjson.JSONDecodeError:
         return None
     told = _numbers(behind, numbers) if numbers else ()

@@ -43,6 +43,7 @@ from lancewal_ingest.decode.value_decoder import (
 )
 from lancewal_ingest.decode.weight import lengths
 from lancewal_ingest.envelopes.debezium_json import (
+    LETTERS,
     NO_BEFORE,
     NO_ROWS,
     ROWS,
@@ -246,7 +247,7 @@ def _changed_ms(payloads: Sequence[bytes], rows: _Rows, deletes: Sequence[int]) 
     if last is None:
         return 0
     try:
-        event = read_strictly(payloads[last], (CHANGED,))  # one in a batch, so it need not be quick
+        event = read(payloads[last], LETTERS, (CHANGED,)) or read_strictly(payloads[last], (CHANGED,))
     except Refusal:
         return 0
     return 0 if isinstance(event, OtherEvent) else event.numbers[0] or 0

@@ -2,7 +2,7 @@
 
 Two ends of one shape differ in digits alone: those of numbers, and those in texts that are values.  A longer number
 never begins with 0.  So other digits leave JSON valid, and change neither names nor what else ``debezium_json.read`` looks at.
-Ends with a name twice, or with a blank behind a text, have no shape.
+Ends with a name twice, with a blank behind a text, or with an escaped operation, have no shape.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _WHOLE = re.compile(rb"-?[0-9]+")
 _WHOLE_BYTES_MAX = 18
 """Most bytes of a number that is read here: it fits into 64 bits, whatever its digits are."""
 _ZERO, _NINE = ord("0"), 9
-_LETTER, _LETTERS = ord("a"), 25
+_LETTER, _LETTERS, _LETTER_BYTES = ord("a"), 25, len(b'"c"')
 
 
 def shape_of(text: bytes, numbers: Collection[str]) -> Shape | None:
@@ -52,6 +52,8 @@ def shape_of(text: bytes, numbers: Collection[str]) -> Shape | None:
             if text[end : end + 1].isspace():
                 return None
             if name == "op" and not names:
+                if end - begin != _LETTER_BYTES:
+                    return None
                 letter, lows[begin + 1], spans[begin + 1] = begin + 1, _LETTER, _LETTERS
             _free(lows, spans, text, begin, end)
         else:

@@ -119,6 +119,9 @@ def test_what_is_no_row(value: object, kind: str, separators: tuple[str, str]) -
         (b'{"before":{,"after":{"id":1},"source":{"a":1},"op":"c"}', "not_json"),
         (b'{"before":null,"after":{"id":1},"source":{"a":1},"op":"c","op":"d"}', "duplicate_member"),
         (b'{"before":null,"after":{"id":1},"source":{"a":1},"op":"c","after":{"id":2}}', "duplicate_member"),
+        (b'{"before":null,"after":{"id":1},"source":{"a":1},"op":"c","op" :"d"}', "duplicate_member"),
+        (b'{"before":null,"after":{"id":1},"source":{"a":1},"op":"c","\\u006fp":"d"}', "duplicate_member"),
+        (b'{"before":null,"after":{"id":1},"source":{"a":1},"op":"c","source" :{"b":2}}', "duplicate_member"),
         (b'{"before":null,"after":{"id":1,"id":2},"source":{"a":1},"op":"c"}', "duplicate_member"),
         (b'{"before":null,"after":{"id":1,"id":2}, "source":{"a":1},"op":"c"}', "duplicate_member"),
         (b'{"before":null,"after":2","a":1},"source":{"a":1},"op":"d"}', "not_json"),
@@ -129,6 +132,16 @@ def test_what_is_no_row(value: object, kind: str, separators: tuple[str, str]) -
 )
 def test_damaged_envelopes(text: bytes, kind: str) -> None:
     assert became(text) == [kind]
+
+
+def test_a_null_with_a_blank_is_no_old_row() -> None:
+    """So a null of a list may be a value that did not change."""
+    rows = RowSchema(pa.schema([pa.field("id", pa.int64(), False), ("v", pa.list_(pa.int32()))]), ("id",), ("id",))
+    text = b'{"before":null,"after":{"id":1,"v":null},"source":{"a":1},"op":"u"}'
+    values = [text, text.replace(b"null,", b"null ,", 1), text.replace(b"null,", b" null,", 1)]
+    of = value_decoder("json", rows, envelope=EnvelopeRules("debezium"))
+    assert [became(value, of=of) for value in values] == [["unavailable_value"]] * 3
+    assert became(text.replace(b"null,", b'{"id":1} ,', 1), of=of) == ["(1, None)"]
 
 
 @fuzz(200)

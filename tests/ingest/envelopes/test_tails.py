@@ -232,6 +232,27 @@ def test_other_bytes_in_place_of_digits(good: bytes, bad: bytes) -> None:
     assert found[:2] == [ROW, ROW]
 
 
+def test_an_escaped_operation_has_no_shape() -> None:
+    """Another letter in place of its backslash makes another text, which is no operation."""
+    text = plain(event("c", ROW))
+    escaped, other = (text.replace(b'"op":"c"', b'"op":"%s"' % op) for op in (b"\\u0063", b"cu0063"))
+    with shapes(many=True):
+        assert became([escaped, escaped, other, escaped], SMALL, "json") == [ROW, ROW, "envelope", ROW]
+
+
+def test_an_old_row_behind_the_new_one_is_seen() -> None:
+    value = {"type": "record", "name": "Value", "fields": [
+        {"name": "id", "type": "long"}, {"name": "v", "type": ["null", {"type": "array", "items": "int"}]}]}  # fmt: skip
+    before, after = {**BEFORE, "type": ["null", "Value"]}, {**AFTER, "type": ["null", value]}
+    schema = {**ENVELOPE, "fields": [after, *ENVELOPE["fields"][2:], before]}
+    rows = RowSchema(pa.schema([pa.field("id", pa.int64(), False), ("v", pa.list_(pa.int32()))]), ("id",), ("id",))
+    row = {"id": 7, "v": None}
+    with_old, without = (written(event("u", row, old), schema, 911) for old in (row, None))
+    with shapes(many=True):
+        found = became([with_old, with_old, without, with_old], rows)
+    assert found == [row, row, "unavailable_value", row]
+
+
 def test_members_that_are_there_twice_or_look_alike() -> None:
     """The numbers are those that the other look finds.  Only the last member of a name counts."""
     text = json.dumps(timed(1), separators=(",", ":"), default=bytes.hex).encode()
