@@ -54,7 +54,7 @@ def value_decoder(
     """Return the decoder of a format for the columns of ``rows``.  ``InvalidSchema`` if the format cannot hold a column, or a
     default is not a value of its column, or the format has no such envelope."""
     if envelope.kind != "none":
-        naming = replace(naming, advice=MODES)
+        naming = replace(naming, advice=MODES, stand_ins=envelope.stand_ins(rows, naming))
     if envelope.kind == "debezium-unwrapped":
         return UnwrappedRows(
             lambda rows, naming: value_decoder(value_format, rows, naming, schemas, accepted), rows, naming, envelope

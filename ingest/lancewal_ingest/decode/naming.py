@@ -106,6 +106,9 @@ class Naming:
     """Whether records of other names are passed over."""
     advice: Advice | None = None
     """Words that refusals of cells add; None: they add none."""
+    stand_ins: Mapping[str, str] = field(default_factory=dict)
+    """A text that a column of form ``json_text`` takes although it is no JSON, since a connector writes it in place of values
+    that it could not read."""
 
     def in_values(self, rows: RowSchema) -> RowSchema:
         """Return the columns that values may have, of all columns by present names."""

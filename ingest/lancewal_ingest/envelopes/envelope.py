@@ -9,6 +9,7 @@ from lancewal_core.rows.schema import RowSchema
 from lancewal_core.settings.sections import PLACEHOLDER, Envelope, is_of_envelope
 from lancewal_core.table.contract import Contract
 from lancewal_ingest.decode.avro.schema import AvroRecord, AvroUnion
+from lancewal_ingest.decode.naming import Naming
 from lancewal_ingest.envelopes.event_columns import EventColumns
 from lancewal_ingest.envelopes.unavailable import UnavailableValues
 
@@ -41,6 +42,11 @@ class EnvelopeRules:
         """Return the rules about such values for the columns of ``rows``."""
         never = self.never | self.sources.keys()
         return UnavailableValues(rows, self.placeholder, never, keeps=self.keeps, as_null=self.as_null)
+
+    def stand_ins(self, rows: RowSchema, naming: Naming) -> Mapping[str, str]:
+        """Return ``Naming.stand_ins`` of the columns of ``rows`` whose values may be left out."""
+        may_be = {naming.fields.get(name, name) for name in rows.columns.names if name not in self.never}
+        return {name: self.placeholder for name, form in naming.forms.items() if form == "json_text" and name in may_be}
 
     def columns(self, rows: RowSchema) -> EventColumns:
         """Return the columns of ``rows`` that the envelope fills."""

@@ -12,10 +12,10 @@ Debezium writes a *placeholder* in its place.  Guarantees
 
 | type of the column | placeholder |
 |---|---|
-| string | its text, its base64, and ``{"text":"text"}`` |
+| string | its text, its base64, and ``{"text":"text"}``; the JSON of each form here, for columns that hold JSON |
 | binary | its bytes |
 | list of strings or binaries | a list of one such item, or of the uuid of its bytes |
-| list of integers | the codes of its bytes |
+| list of integers or dates | its bytes as Java has them, from -128 to 127; a date is that number of days |
 | map of strings | one entry, whose key is the text |
 """
 
@@ -75,12 +75,13 @@ class UnavailableValues:
         data = placeholder.encode()
         digest = bytearray(hashlib.md5(data, usedforsecurity=False).digest())
         digest[6], digest[8] = digest[6] & 0x0F | 0x30, digest[8] & 0x3F | 0x80  # Java's UUID.nameUUIDFromBytes
-        entry = json.dumps({placeholder: placeholder}, separators=(",", ":"), ensure_ascii=False)
-        texts = [placeholder, base64.b64encode(data).decode(), entry]
-        self._texts = pa.array(texts, pa.string())
-        self._items = pa.array([*texts, str(UUID(bytes=bytes(digest)))], pa.string())
+        self._codes = np.frombuffer(data, np.int8).astype(np.int64)
+        plain, uuid = [placeholder, base64.b64encode(data).decode()], str(UUID(bytes=bytes(digest)))
+        lists = ([plain[0]], [plain[1]], [uuid], self._codes.tolist())
+        texts = [*plain, _json({placeholder: placeholder})]
+        self._texts = pa.array([*texts, *map(_json, [*plain, *lists])], pa.string())
+        self._items = pa.array([*texts, uuid], pa.string())
         self._bytes = pa.scalar(data, pa.binary())
-        self._codes = np.frombuffer(data, np.uint8).astype(np.int64)
         self._columns = [
             (place, field.name, field.type)
             for place, field in enumerate(rows.columns)
@@ -160,7 +161,9 @@ class UnavailableValues:
         if item in _BYTES:
             return self._of_lists(column, pc.equal(items, self._bytes.cast(item)), 1)
         if pa.types.is_integer(item):
-            return self._of_codes(column)
+            return self._of_codes(column, items)
+        if pa.types.is_date32(item):
+            return self._of_codes(column, items.view(pa.int32()))
         return None
 
     def _of_lists(self, lists: pa.Array, wanted: pa.Array, size: int) -> Mask | None:
@@ -173,11 +176,11 @@ class UnavailableValues:
         found[found] = hits[begins[:-1][found]]
         return found if found.any() else None
 
-    def _of_codes(self, lists: pa.Array) -> Mask | None:
+    def _of_codes(self, lists: pa.Array, items: pa.Array) -> Mask | None:
         begins = lists.offsets.to_numpy()
         found = (np.diff(begins) == len(self._codes)) & lists.is_valid().to_numpy(zero_copy_only=False)
         for row in np.flatnonzero(found).tolist():
-            numbers = lists.values.slice(begins[row], len(self._codes))
+            numbers = items.slice(begins[row], len(self._codes))
             found[row] = numbers.null_count == 0 and np.array_equal(numbers.to_numpy(), self._codes)
         return found if found.any() else None
 
@@ -193,6 +196,11 @@ class UnavailableValues:
                 known[of_row] = present_bitmap(self._rows, columns)
             found[row] = known[of_row]
         return pa.array(found, pa.binary())
+
+
+def _json(value: object) -> str:
+    """Return a value as the connector's converter writes it."""
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
 
 
 def _may_be(type_: pa.DataType) -> bool:

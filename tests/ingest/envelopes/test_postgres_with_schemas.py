@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import json
-from datetime import timedelta
+from datetime import date, timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -227,6 +227,21 @@ def test_a_null_of_a_list_is_clear_beside_the_old_row() -> None:
     assert became(sent, rows) == ["unavailable_value", row, row, row]
     assert became(sent, rows, rules=EnvelopeRules("debezium", as_null=True)) == [row] * 4
     assert became(sent, rows, rules=EnvelopeRules("debezium", never=frozenset(["v"]))) == [row] * 4
+
+
+def test_an_array_of_dates_may_be_unavailable() -> None:
+    """The placeholder's bytes come as numbers of days."""
+    day = {"type": "int", "connect.name": "io.debezium.time.Date"}
+    days = ["null", {"type": "array", "items": ["null", day]}]
+    fields = [{"name": "id", "type": "long"}, {"name": "c", "type": days}]
+    value = {"type": "record", "name": "Value", "fields": fields}
+    before, after, *rest = ENVELOPE["fields"]
+    schema = {**ENVELOPE, "fields": [{**before, "type": ["null", value]}, after, *rest]}
+    rows = RowSchema(pa.schema([pa.field("id", pa.int64()), ("c", pa.list_(pa.date32()))]), ("id",), ("id",))
+    placeholder, shorter = [*b"__debezium_unavailable_value"], [*b"__debezium"]
+    sent = [written(event(op, {"id": 7, "c": c}), schema, 907) for op in "cu" for c in (placeholder, shorter)]
+    good = {"id": 7, "c": [date(1970, 1, 1) + timedelta(number) for number in shorter]}
+    assert became(sent, rows) == ["unavailable_value", good, {"id": 7, "c": None}, good]
 
 
 def test_other_schemas() -> None:

@@ -176,6 +176,51 @@ def test_another_placeholder() -> None:
     assert (len(row["body"]), len(row["blob"]), len(row["tags"]), row["meta"]) == (8400, 2160, 220, P)
 
 
+def after_an_update(contract: Any, former: object, placeholder: object) -> object:
+    """The cell ``c`` of a row that was created with a value, and then updated by the placeholder."""
+    events = [
+        {"before": None, "after": {"id": 1, "c": cell}, "source": {"db": "x"}, "op": op}
+        for op, cell in (("c", former), ("u", placeholder))
+    ]
+    texts = [json.dumps(one, separators=(",", ":"), ensure_ascii=False).encode() for one in events]
+    (row,) = table_after(contract, [Sample("t", 0, n, "", b'{"id":1}', text) for n, text in enumerate(texts)]).values()
+    return row["c"]
+
+
+def test_bytes_have_a_sign_in_arrays_of_integers() -> None:
+    """Java's bytes go from -128 to 127."""
+    other = "é?"
+    codes = [byte - 256 if byte > 127 else byte for byte in other.encode()]
+    contract = contract_of({"id": "int32", "c": "list<int64>"}, unavailable_value=other, partitioner="none")
+    assert after_an_update(contract, [1], codes) == [1]
+    assert after_an_update(contract, [1], [*other.encode()]) == [*other.encode()]
+
+
+@pytest.mark.parametrize("sent", [P, base64.b64encode(P.encode()).decode(), [P], {P: P}, [*P.encode()]], ids=str)
+def test_columns_of_raw_json(sent: object) -> None:
+    assert after_an_update(with_json("raw"), [1, "x"], sent) == '[1,"x"]'
+
+
+def with_json(form: str) -> Any:
+    """A contract whose column ``c`` holds JSON."""
+    contract = contract_of({"id": "int32", "c": "string"}, partitioner="none")
+    columns = (contract.columns[0], contract.columns[1].model_copy(update={"json_form": form}))
+    return contract.model_copy(update={"columns": columns})
+
+
+def test_columns_of_json_in_texts() -> None:
+    """The placeholder is no JSON.  A text that is none is refused all the same."""
+    contract = with_json("json_text")
+    assert after_an_update(contract, '{"a":1}', P) == '{"a":1}'
+    event = {"before": None, "source": {"db": "x"}, "op": "u"}
+    texts = [json.dumps({**event, "after": {"id": 1, "c": c}}).encode() for c in ("{}", P, f"{P} ", "{}", P)]
+    dead = contract.model_copy(update={"on_bad_record": "dead-letter"})
+    records = [Sample("t", 0, n, "", b'{"id":1}', text) for n, text in enumerate(texts)]
+    assert [(one.offset, one.kind) for x in taken(dead, records) for one in x.outcome.letters] == [(2, "type")]
+    (plain,) = [x.outcome.letters for x in taken(never(dead, "c"), records[1:2]) if x.outcome.letters]
+    assert [one.kind for one in plain] == ["type"]
+
+
 @pytest.mark.parametrize("moved", [False, True])
 def test_unwrapped_rows(moved: bool) -> None:
     """A row of a changed key is known by its header."""

@@ -65,8 +65,8 @@ class Spelling:
     """Conversion of an array of that type to the column's (``transport.lift``)."""
 
 
-def spellings(type_: pa.DataType, form: Form) -> tuple[Spelling, ...]:
-    """Return the spellings of a column of a lenient form, the most likely one first."""
+def spellings(type_: pa.DataType, form: Form, stand_in: str | None = None) -> tuple[Spelling, ...]:
+    """Return the spellings of a column of a lenient form, the most likely one first.  ``stand_in``: see ``Naming``."""
     match form:
         case "epoch_s" | "epoch_ms" | "epoch_us":
             shift = FRACTION_DIGITS[type_.unit] - _EPOCH_DIGITS[form]
@@ -87,7 +87,7 @@ def spellings(type_: pa.DataType, form: Form) -> tuple[Spelling, ...]:
         case "raw" | "number":
             return (_strict(type_, str),)  # by then each value is a string
         case "json_text":
-            return (Spelling((str,), pa.string(), lambda array: _json_texts(array, type_)),)
+            return (Spelling((str,), pa.string(), lambda array: _json_texts(array, type_, stand_in)),)
         case "base64":
             return Spelling((str,), pa.string(), lambda array: _vectors(array, type_)), _strict(type_, list)
         case "float_name":
@@ -126,7 +126,7 @@ class ShapeReader:
     def __init__(self, rows: RowSchema, naming: Naming) -> None:
         """``rows``: by present names."""
         self._spellings = {
-            place: spellings(field.type, naming.forms[field.name])
+            place: spellings(field.type, naming.forms[field.name], naming.stand_ins.get(field.name))
             if field.name in naming.forms
             else _of_maps(field, None if naming.names is None else naming.names.present[field.name])
             for place, field in enumerate(rows.columns)
@@ -262,8 +262,8 @@ def _named_floats(array: pa.Array, type_: pa.DataType) -> tuple[pa.Array, Mask |
     return cast_text(array, type_, f"^({'|'.join(FLOAT_NAMES)})$")
 
 
-def _json_texts(array: pa.Array, type_: pa.DataType) -> tuple[pa.Array, Mask | None]:
-    other: Mask = np.array([text is not None and not is_json(text) for text in array.to_pylist()], np.bool_)
+def _json_texts(array: pa.Array, type_: pa.DataType, stand_in: str | None) -> tuple[pa.Array, Mask | None]:
+    other: Mask = np.array([text not in (None, stand_in) and not is_json(text) for text in array.to_pylist()], np.bool_)
     return array.cast(type_), other if other.any() else None
 
 

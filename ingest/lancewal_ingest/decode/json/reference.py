@@ -45,6 +45,7 @@ class ReferenceDecoder:
             )
             for field in naming.in_values(rows).columns
         }
+        self._readers |= {name: _or_text(text, self._readers[name]) for name, text in naming.stand_ins.items()}
         if naming.advice is not None:
             types = {field.name: field.type for field in rows.columns}
             advised = {name: _advised(read, types[name], naming.advice) for name, read in self._readers.items()}
@@ -95,6 +96,11 @@ class ReferenceDecoder:
     def _column(self, present: str) -> str:
         """Return the table's name of a column, for messages."""
         return self._columns.get(present, present)
+
+
+def _or_text(text: str, read: CellReader) -> CellReader:
+    """Return a reader that also takes one text as it is."""
+    return lambda value, path: value if type(value) is str and value == text else read(value, path)
 
 
 def _advised(read: CellReader, column: pa.DataType, advice: Advice) -> CellReader:
