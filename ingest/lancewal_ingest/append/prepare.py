@@ -81,8 +81,8 @@ _FOR_COLUMNS: Mapping[str, str] = MappingProxyType(
     }
 )
 """Advice about the columns, by the kind of the rejected records."""
-_UNKNOWN_COLUMN = "unknown_column"
-_SHOWN = 200
+_UNKNOWN_COLUMN, _RANGE = "unknown_column", "range"
+_WIDER = "If the source has a wider type now: `lancewal table alter --widen-column`. "
 _RECORD_BYTES = 1 << 10
 """Least weight that a record counts for in this limit: more than some thousand records at a time gain nothing."""
 
@@ -196,6 +196,7 @@ class Preparer:
         self.weights = self._decoder.weights
         self._routing = routing_of(contract)
         self._stops_for_columns = self._decoder.schemas_have_fields and contract.on_unknown_column == "reject"
+        self._fields_are_columns = self._decoder.schemas_have_fields or contract.envelope != "none"
         """Whether a field of a schema without a column stops a partition.  Its producer writes more such records, and a letter
         for each of them would help nobody."""
         self._stops_for_keys = not (reads_again and contract.key_forms)
@@ -380,17 +381,22 @@ class Preparer:
     def _stopped_by(self, bad: Rejected, region: Region) -> LancewalError:
         """Return the error of a partition that stops before a bad record."""
         place = f"topic {region.topic} partition {region.partition} offset {bad.offset}"
-        if self._stops_for_columns and bad.kind == _UNKNOWN_COLUMN:
-            return ColumnUnknown(
-                f"{place}: {bad.message}. Found: {bad.found[:_SHOWN]!a}. Add the column: `lancewal table alter "
-                "--add-column`. Or pass such fields over: `lancewal table alter --on unknown-column=ignore`. Or have ingest "
-                "add columns by itself: `--on unknown-column=add`",
+        alone = f"`lancewal offset reject {region.topic}-{region.partition}-{bad.offset}`"
+        if bad.kind == _UNKNOWN_COLUMN:
+            error, last = (
+                (ColumnUnknown, "Or have ingest add columns by itself: `--on unknown-column=add`")
+                if self._stops_for_columns
+                else (BadRecord, f"To go on without this record alone: {alone}")
+            )
+            what = bad.with_name if self._fields_are_columns else bad.message
+            return error(
+                f"{place}: {what}. Add the column: `lancewal table alter --add-column`. If a column was renamed: "
+                f"`--rename-column`. Or pass such fields over: `lancewal table alter --on unknown-column=ignore`. {last}",
                 **region.place, offset=bad.offset,
             )  # fmt: skip
         if bad.kind in (TRUNCATE, UNAVAILABLE_VALUE):
             return BadRecord(
-                f"{place}: {bad.message}. To go on without this record alone: "
-                f"`lancewal offset reject {region.topic}-{region.partition}-{bad.offset}`",
+                f"{place}: {bad.message}. To go on without this record alone: {alone}",
                 **region.place, offset=bad.offset,
             )  # fmt: skip
         if bad.kind == KEY_FORM_CHANGED:
@@ -398,15 +404,14 @@ class Preparer:
                 f"{place}: {bad.message}. Under another schema a row may have another key, and lie in another partition. If "
                 "keys keep their partitions (there is one partition, or producers choose partitions themselves): "
                 f"`lancewal table alter --key-form {bad.found}`. Otherwise have producers use the former schema, or write "
-                "into a new topic for a new table; to go on without this record alone: "
-                f"`lancewal offset reject {region.topic}-{region.partition}-{bad.offset}`",
+                f"into a new topic for a new table; to go on without this record alone: {alone}",
                 **region.place, offset=bad.offset,
             )  # fmt: skip
         what = "other-record" if bad.kind == OTHER_RECORD else "bad-record"
         return BadRecord(
-            f"{place}: {bad.message} ({bad.kind}); the contract's on_{what.replace('-', '_')} is 'stop'. To let such records "
-            f"pass, without a restart: `lancewal table alter --on {what}=dead-letter`; to go on without this record alone: "
-            f"`lancewal offset reject {region.topic}-{region.partition}-{bad.offset}`",
+            f"{place}: {bad.message} ({bad.kind}); the contract's on_{what.replace('-', '_')} is 'stop'. "
+            f"{_WIDER if bad.kind == _RANGE else ''}To let such records pass, without a restart: `lancewal table alter --on "
+            f"{what}=dead-letter`; to go on without this record alone: {alone}",
             **region.place, offset=bad.offset,
         )  # fmt: skip
 

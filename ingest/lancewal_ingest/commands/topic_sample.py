@@ -254,7 +254,8 @@ def _judged(
     if entry is None:
         return {}, ()
     why = {one.offset: (one.kind, KINDS.get(one.kind, one.kind)) for one in entry.rejected}
-    why |= {one.offset: (one.kind, one.message) for one in letters}
+    of_connector = contract.envelope != "none"  # an unexpected member is then a column of the source
+    why |= {one.offset: (one.kind, one.with_name if of_connector else one.message) for one in letters}
     known = {*why, *entry.rows.column(OFFSET).to_pylist()}
     return why, [offset for offset in part.records.offsets if offset < entry.next and offset not in known]
 

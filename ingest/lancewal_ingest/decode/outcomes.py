@@ -59,6 +59,8 @@ OF_COLUMNS = frozenset(
 )
 """Kinds of rejections that may be due to columns of an older contract."""
 
+_FOUND_MAX = 100
+"""Most characters of an unexpected name that are shown."""
 
 PASSED_OVER: dict[str, str] = {
     "heartbeat": "a heartbeat of the connector, which says only that it is alive",
@@ -80,7 +82,16 @@ class Rejected:
     message: str
     """Text that names the column and what was expected.  Never holds content of the record."""
     found: str = ""
-    """Name of the unexpected member or header.  Goes only into the dead letter, which holds the record anyway."""
+    """Name of the unexpected member or header.  Goes into the dead letter, which holds the record anyway.  An error has it
+    only if a schema or a connector has named it, since then it is the name of a column."""
+
+    @property
+    def with_name(self) -> str:
+        """The message, and the name of the unexpected member or header."""
+        if not self.found:
+            return self.message
+        text = ascii(self.found[:_FOUND_MAX])
+        return f"{self.message}. Found: {text if len(text) <= _FOUND_MAX else f'{text[:_FOUND_MAX]}...'}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,8 +72,6 @@ AT_ONCE = 4_000
 """Most letters that wait for their acknowledgement.  The size of the segment bounds the bytes of their records."""
 _KEY_BYTES, _VALUE_BYTES, _HEADERS_BYTES = CUT_HEADERS
 _UNKNOWN = b"unknown"
-_FOUND_MAX = 100
-"""Most characters of an unexpected name in a message."""
 _LARGEST_MESSAGE = 1_000_000_000
 """Upper limit of librdkafka's message.max.bytes, so that only the broker refuses letters for their size."""
 
@@ -219,7 +217,7 @@ class KafkaDeadLetters:
             f"{_CONNECT}stage": "VALUE_CONVERTER",
             f"{_CONNECT}class.name": letter.kind,
             f"{_CONNECT}exception.class.name": "lancewal.BadRecord",
-            f"{_CONNECT}exception.message": letter.message + _found(letter.found),
+            f"{_CONNECT}exception.message": letter.with_name,
             KIND_HEADER: letter.kind,
             SOURCE_HEADER: f"{region.topic}-{region.partition}-{letter.offset}",
         }
@@ -260,13 +258,6 @@ def no_dead_letter_topic(topic: str) -> TopicMissing:
         "create it, or name another one by `lancewal table alter --dead-letter-topic`",
         topic=topic,
     )
-
-
-def _found(name: str) -> str:
-    if not name:
-        return ""
-    text = ascii(name[:_FOUND_MAX])
-    return f". Found: {text if len(text) <= _FOUND_MAX else f'{text[:_FOUND_MAX]}...'}"
 
 
 def _renamed(headers: Sequence[tuple[str, bytes | None]]) -> list[tuple[str, bytes | None]]:

@@ -180,6 +180,44 @@ def test_misrouted_records_are_neither_rows_nor_of_another_format() -> None:
     assert (end, type(error)) == (1, WrongFormat)
 
 
+@pytest.mark.parametrize(
+    ("value", "kind", "advice"),
+    [
+        (
+            b'{"id": 1, "vip": true}',
+            "no members but the columns ['id']. Add",
+            ["--add-column", "--rename-column", "--on unknown-column=ignore"],
+        ),
+        (b'{"id": 9223372036854775808}', "(range)", ["--widen-column", "--on bad-record=dead-letter"]),
+        (b'{"id": "x"}', "(type)", ["--on bad-record=dead-letter"]),
+    ],
+)
+def test_a_stop_by_a_bad_record_says_what_is_wrong_and_what_to_do(
+    value: bytes, kind: str, advice: Sequence[str]
+) -> None:
+    """Advice about one kind does not stand in the error of another one."""
+    error = told([value], NoRowYet(), on_bad_record="stop")[2]
+    assert isinstance(error, BadRecord)
+    text = str(error)
+    assert kind in text
+    commands = {"--add-column", "--rename-column", "--widen-column", "--on unknown-column=ignore"}
+    assert {one for one in commands if one in text} == commands & set(advice)
+    assert all(one in text for one in advice)
+    assert "`lancewal offset reject t-1-0`" in text
+
+
+def test_a_stop_names_the_new_column_of_a_connector() -> None:
+    value = b'{"op": "c", "source": {}, "before": null, "after": {"id": %d, "vip": true}}' % HERE[0]
+    key = b'{"id":%d}' % HERE[0]
+    terms = {"envelope": "debezium", "key_format": "json-compact", "partitioner": "none", "on_bad_record": "stop"}
+    consumed = Consumed(
+        Region("t", TopicId("i"), 1), Position(0), Position(1), Records([0], [0], [key], [value], [None])
+    )
+    stop = Preparer(CONTRACT.model_copy(update=terms)).prepare(consumed)[2]
+    assert stop is not None
+    assert "Found: 'vip'. Add the column" in str(stop.error)
+
+
 def test_a_bad_record_stops_by_its_own_policy_first() -> None:
     end, _, error = told([FRAMED], NoRowYet(), on_bad_record="stop")
     assert (end, type(error)) == (0, BadRecord)
