@@ -39,7 +39,8 @@ class JsonCompactCodec:
             if writes(field.type) is None:
                 raise InvalidSchema(
                     f"table.format.key is json-compact: column {field.name!r} of table.region_key has type {field.type}; "
-                    "such keys hold strings, integers and booleans. Choose another table.format.key"
+                    "such keys hold strings, integers and booleans. Let the column be a string if the key has a text there, "
+                    "such as a uuid or a time; otherwise choose another table.format.key"
                 )
         self._fields = list(fields)
 

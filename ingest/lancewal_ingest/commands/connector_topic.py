@@ -93,6 +93,8 @@ def connector_topic(
             "row. Key by columns of the row: message.key.columns in the connector, and no transformation that changes keys"
         )
     fields = _as_keys(seen.schemas, fields, key.names)
+    if not seen.schemas:  # such a key holds texts, integers and booleans, so its columns have no other type
+        remarks = {name: remark for name, remark in remarks.items() if name not in key.names}
     return ConnectorTopic(
         "debezium" if enveloped else "debezium-unwrapped",
         format_,  # type: ignore[arg-type]  # forms have formats of values

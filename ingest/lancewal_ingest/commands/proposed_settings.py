@@ -169,6 +169,7 @@ def connector_settings(found: ConnectorTopic, topic: str, settings: Settings) ->
         lines.append(f"    unavailable_value: {flow(settings.table.format.unavailable_value)}")
     lines += key_lines(found.key_names, columns)
     lines.append("  partitioner: murmur2    # Kafka Connect has Java's partitioner.")
+    lines.append("  on_bad_record: stop    # An event that becomes a dead letter would leave the row as it was before.")
     if found.compacted:
         lines.append("  patches: false    # The topic is compacted, which removes records that a patch builds on.")
     left_out = [(name, found.remarks.get(name, why)) for name, why in left_out]

@@ -267,6 +267,24 @@ def test_times_in_keys(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
         proposed([sent(value({"amount": "AQ=="}, amount=amount), value({"amount": "AQ=="}, amount=amount))])
 
 
+@pytest.mark.parametrize("key", ["2024-02-29T10:34:56.5Z", "1.50", UUID, 1709210096123456])
+def test_no_other_type_is_named_for_a_key_without_a_schema(
+    key: object, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Keys of JSON hold texts and integers, and the value beside them may mean another type."""
+    records = [sent({"id": key}, event({"id": key, "v": key}))]
+    text = proposed(records)
+    of_key, of_value = (line for line in text.splitlines() if line.startswith(("    id:", "    v:")))
+    assert ("#" in of_key, "#" in of_value) == (False, True)
+    settings = checked(text, tmp_path, capsys)
+    (row,), kinds = taken(contract_of(settings, partitioner="none"), records)
+    assert (row, kinds) == ({"id": key, "v": key}, set())
+
+
+def test_a_bad_event_stops_its_partition(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert checked(proposed([sent(KEY, event(ROW))]), tmp_path, capsys).table.on_bad_record == "stop"
+
+
 def test_a_changed_key_schema_is_named() -> None:
     assert "Record keys have 2 schemas" in advice(proposed(samples("postgres_connect_json", "keychg")))
 
