@@ -82,7 +82,6 @@ class BesideRows:
     """``PayloadDecoder`` of a schema whose payloads are all passed over."""
 
     tells_presence = tells_null = True
-    unknown: Sequence[str] = ()
     fills: Collection[str] = ()
     growth = 0, 0
 
@@ -148,11 +147,10 @@ class AvroEvents:
         types = {field.name: field.type for field in writer.fields}
         if types["op"] != AvroPlain("string"):
             raise SchemaUnusable("field op: expected a text, which names the operation", ENVELOPE)
-        self.unknown: Sequence[str] = () if rows is None else rows.unknown
         self.fills: Collection[str] = () if rows is None else rows.fills
         self.growth = (0, 0) if rows is None else rows.growth
         names = [name for name, _ in self._fields]
-        behind = {*names[names.index("after") + 1 :]} if rows is not None and not rows.unknown else set[str]()
+        behind = {*names[names.index("after") + 1 :]} if rows is not None and not rows.refuses_all else set[str]()
         self._shapes = Shapes() if {"op", *self._numbers} <= behind and "before" not in behind else None
         self._behind = self._fields[len(names) - len(behind) :]
         decoded = ROWS - {"r"} if envelope.skips_snapshots else ROWS

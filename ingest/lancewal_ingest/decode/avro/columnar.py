@@ -62,8 +62,9 @@ from lancewal_ingest.decode.framed.arrays import (
     values_of,
     vectors,
 )
-from lancewal_ingest.decode.framed.cursors import Cursors, Mask, Places
+from lancewal_ingest.decode.framed.cursors import Cursors, Integers
 from lancewal_ingest.decode.json.transport import cast_text, timestamp_form
+from lancewal_ingest.decode.value_decoder import Mask
 
 ITEMS_MAX = 64
 """Most items of a list that are read item by item."""
@@ -152,7 +153,7 @@ def _float(cell: FloatCell, cursors: Cursors, live: Mask | None) -> pa.Array:
     return fixed_width(as_wide(values, cell.column), cell.column, live)
 
 
-def _sizes(size: int | None, cursors: Cursors, live: Mask | None) -> Places:
+def _sizes(size: int | None, cursors: Cursors, live: Mask | None) -> Integers:
     sizes = cursors.numbers(live) if size is None else np.full(len(cursors), size, np.int64)
     return cursors.room(sizes, live)
 
@@ -161,7 +162,7 @@ def _decimal(cell: DecimalCell, cursors: Cursors, live: Mask | None) -> pa.Array
     return decimals(cell, _sizes(cell.size, cursors, live), cursors, live)
 
 
-def decimals(cell: DecimalCell, sizes: Places, cursors: Cursors, live: Mask | None) -> pa.Array:
+def decimals(cell: DecimalCell, sizes: Integers, cursors: Cursors, live: Mask | None) -> pa.Array:
     """Return an array of the decimals at the cursors, of so many bytes."""
     cursors.doubt((sizes == 0) | (sizes > 16), live)
     sizes = np.where(sizes > 16, 0, sizes)
@@ -219,7 +220,7 @@ def _symbol(cell: EnumCell, cursors: Cursors, live: Mask | None) -> pa.Array:
     )
 
 
-def _indexes(count: int, cursors: Cursors, live: Mask | None) -> Places:
+def _indexes(count: int, cursors: Cursors, live: Mask | None) -> Integers:
     found = cursors.numbers(live)
     wrong = (found < 0) | (found >= count)
     cursors.doubt(wrong, live)
@@ -230,7 +231,7 @@ def _bytes(cell: BytesCell, cursors: Cursors, live: Mask | None) -> pa.Array:
     return blobs(cell, _sizes(cell.size, cursors, live), cursors, live)
 
 
-def blobs(cell: BytesCell, sizes: Places, cursors: Cursors, live: Mask | None) -> pa.Array:
+def blobs(cell: BytesCell, sizes: Integers, cursors: Cursors, live: Mask | None) -> pa.Array:
     """Return an array of the bytes at the cursors, so many for each."""
     if cell.exactly is None:
         return binaries(cursors, sizes, cell.column, live)
@@ -316,10 +317,10 @@ def _map(cell: MapCell, cursors: Cursors, live: Mask | None) -> pa.Array:
     return map_of(cell.column, _items(cell.entries, cursors, live), cursors)
 
 
-def _one_by_one(item: Cell, cursors: Cursors, counts: Places) -> Any:
+def _one_by_one(item: Cell, cursors: Cursors, counts: Integers) -> Any:
     """Read the first items of all lists, then the second ones, and so on."""
     pieces: list[pa.Array] = []
-    rows_of: list[Places] = []
+    rows_of: list[Integers] = []
     if item.column is not None and cursors.steps_left < 0:
         cursors.doubtful |= counts > 0
         counts[:] = 0

@@ -26,9 +26,10 @@ from lancewal_ingest.decode.avro.cells import (
 )
 from lancewal_ingest.decode.avro.columnar import blobs, decimals, numbers
 from lancewal_ingest.decode.connect.wire import is_float_vector, value_cell
-from lancewal_ingest.decode.framed.cursors import Cursors, Mask
+from lancewal_ingest.decode.framed.cursors import Cursors
 from lancewal_ingest.decode.json.transport import lift_vector, rows_with
 from lancewal_ingest.decode.outcomes import Refusal
+from lancewal_ingest.decode.value_decoder import Mask
 
 
 class Fault(NamedTuple):

@@ -16,7 +16,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lancewal_ingest.decode.framed.cursors import Cursors, Mask, Places
+from lancewal_ingest.decode.framed.cursors import Cursors, Integers
+from lancewal_ingest.decode.value_decoder import Mask
 
 ITEMS_AT_ONCE = 1 << 17
 """Integers in lists that are read at once."""
@@ -46,7 +47,7 @@ def truths(found: npt.NDArray[Any], column: pa.DataType, valid: Mask | None) -> 
     return pa.Array.from_buffers(column, len(found), [validity(valid), bits])
 
 
-def texts(cursors: Cursors, sizes: Places, column: pa.DataType, valid: Mask | None) -> pa.Array:
+def texts(cursors: Cursors, sizes: Integers, column: pa.DataType, valid: Mask | None) -> pa.Array:
     """Return the next bytes of each row as text.  ``sizes``: what ``Cursors.room`` returned."""
     runs = cursors.runs(sizes)
     _, ends, data = runs.buffers()
@@ -59,7 +60,7 @@ def texts(cursors: Cursors, sizes: Places, column: pa.DataType, valid: Mask | No
     return _wide(found, column)
 
 
-def binaries(cursors: Cursors, sizes: Places, column: pa.DataType, valid: Mask | None) -> pa.Array:
+def binaries(cursors: Cursors, sizes: Integers, column: pa.DataType, valid: Mask | None) -> pa.Array:
     """Return the next bytes of each row, for a column of bytes of any length."""
     runs = cursors.runs(sizes)
     found = pa.Array.from_buffers(pa.binary(), len(runs), [validity(valid), *runs.buffers()[1:]])
@@ -67,7 +68,7 @@ def binaries(cursors: Cursors, sizes: Places, column: pa.DataType, valid: Mask |
 
 
 def exact_binaries(
-    cursors: Cursors, sizes: Places, exactly: int, column: pa.DataType, masks: tuple[Mask | None, Mask | None]
+    cursors: Cursors, sizes: Integers, exactly: int, column: pa.DataType, masks: tuple[Mask | None, Mask | None]
 ) -> pa.Array:
     """Return the next bytes of each row, for a column whose values have ``exactly`` so many.  ``masks``: live and valid."""
     live, valid = masks
@@ -77,7 +78,7 @@ def exact_binaries(
     return _of_bytes(data, whole, column, valid)
 
 
-def uuids(cursors: Cursors, sizes: Places, column: pa.DataType, live: Mask | None, valid: Mask | None) -> pa.Array:
+def uuids(cursors: Cursors, sizes: Integers, column: pa.DataType, live: Mask | None, valid: Mask | None) -> pa.Array:
     """Return the next bytes of each row, which are a uuid as text."""
     whole = sizes == 36
     cursors.doubt(~whole, live)
@@ -98,7 +99,7 @@ def struct_of(column: pa.DataType, children: Mapping[int, pa.Array], count: int,
     return pa.Array.from_buffers(column, count, [validity(valid)], children=arrays)
 
 
-def list_of(column: pa.DataType, items: pa.Array, counts: Places, valid: Mask | None) -> pa.Array:
+def list_of(column: pa.DataType, items: pa.Array, counts: Integers, valid: Mask | None) -> pa.Array:
     """Return lists of so many of the items each."""
     ends = np.zeros(len(counts) + 1, np.int32)
     np.cumsum(counts, out=ends[1:])
@@ -120,7 +121,7 @@ def map_of(column: pa.DataType, entries: pa.Array, cursors: Cursors) -> pa.Array
     return pa.Array.from_buffers(column, len(entries), [bits, ends], children=[entries.values])
 
 
-def vectors(column: pa.DataType, items: pa.Array, cursors: Cursors, counts: Places, valid: Mask | None) -> pa.Array:
+def vectors(column: pa.DataType, items: pa.Array, cursors: Cursors, counts: Integers, valid: Mask | None) -> pa.Array:
     """Return vectors.  Each row has as many of the items as the column needs, or none."""
     size, filled = column.list_size, counts > 0
     values = (
@@ -139,7 +140,7 @@ def vectors(column: pa.DataType, items: pa.Array, cursors: Cursors, counts: Plac
 
 
 def integer_items(
-    cursors: Cursors, counts: Places, column: pa.DataType, read: Callable[[Cursors], pa.Array]
+    cursors: Cursors, counts: Integers, column: pa.DataType, read: Callable[[Cursors], pa.Array]
 ) -> pa.Array:
     """Return the integers of all lists, so many of each row, and move the cursors.
 

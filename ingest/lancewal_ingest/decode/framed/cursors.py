@@ -17,8 +17,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-Mask = npt.NDArray[np.bool_]
-Places = npt.NDArray[np.int64]
+from lancewal_ingest.decode.value_decoder import Mask
+
+Integers = npt.NDArray[np.int64]
+"""A place in the buffer, a size, or a count of each row."""
 _BEFORE, _AFTER = 16, 32
 _TOP_BITS = np.uint64(0x8080808080808080)
 _SEVENS = np.uint64(0x7F7F7F7F7F7F7F7F)
@@ -30,7 +32,7 @@ class Cursors:
 
     __slots__ = ("_lasts", "at", "buffer", "data", "depth", "doubtful", "ends", "limit", "steps_left", "words")
 
-    def __init__(self, data: npt.NDArray[np.uint8], starts: Places, ends: Places, steps: int) -> None:
+    def __init__(self, data: npt.NDArray[np.uint8], starts: Integers, ends: Integers, steps: int) -> None:
         """``starts`` and ``ends`` of the datums within ``data``, in ascending order.  ``steps``: ``steps_left``."""
         self.data = np.zeros(_BEFORE + len(data) + _AFTER, np.uint8)
         self.data[_BEFORE : _BEFORE + len(data)] = data
@@ -44,12 +46,12 @@ class Cursors:
         self.doubtful = np.zeros(len(starts), np.bool_)
         self.steps_left = steps
         """Reads that may still be made at all cursors, of those that the format counts."""
-        self._lasts: list[Places] = []
+        self._lasts: list[Integers] = []
         """The result of ``lasts``; empty until then.  All cursors of a chunk share it."""
         self.depth = 0
         """Types that are passed over and are being read, inside each other."""
 
-    def some(self, rows: Places, at: Places) -> Cursors:
+    def some(self, rows: Integers, at: Integers) -> Cursors:
         """Return cursors for some rows, which stand at other places.  A row may be there several times."""
         few = object.__new__(Cursors)
         few.data, few.buffer, few.words, few.limit = self.data, self.buffer, self.words, self.limit
@@ -59,14 +61,14 @@ class Cursors:
         few.steps_left, few.depth = self.steps_left, self.depth
         return few
 
-    def within(self, sizes: Places) -> Cursors:
+    def within(self, sizes: Integers) -> Cursors:
         """Return cursors for the next bytes of each row, so many, as datums of their own.  ``sizes``: what ``room``
         returned."""
         inner = self.some(np.arange(len(self)), self.at.copy())
         inner.ends = np.minimum(self.at + sizes, self.limit)
         return inner
 
-    def lasts(self) -> Places:
+    def lasts(self) -> Integers:
         """Return the places of all bytes that end an integer, if they are in one.  They are looked for once in a chunk."""
         if not self._lasts:
             self._lasts.append(np.flatnonzero(self.data < 0x80))
@@ -79,7 +81,7 @@ class Cursors:
         """Make rows doubtful where they are live."""
         self.doubtful |= rows if live is None else rows & live
 
-    def move(self, count: int | Places, live: Mask | None) -> None:
+    def move(self, count: int | Integers, live: Mask | None) -> None:
         """Move the cursors of live rows.  A row whose ``count`` may exceed its datum must be checked before (``room``)."""
         self.at += count if live is None else count * live
         np.minimum(self.at, self.limit, out=self.at)
@@ -92,7 +94,7 @@ class Cursors:
         self.move(1, live)
         return found
 
-    def word(self, shift: int | Places = 0) -> npt.NDArray[np.uint64]:
+    def word(self, shift: int | Integers = 0) -> npt.NDArray[np.uint64]:
         """Return the 8 bytes from the cursor on, little endian.  ``shift``: from other places on."""
         found: npt.NDArray[np.uint64] = self.words[self.at + shift].view("<u8")
         return found
@@ -131,7 +133,7 @@ class Cursors:
         """Return the next integer of each row, which has its sign in the lowest bit."""
         return signed(self.varints(live))
 
-    def room(self, sizes: Places, live: Mask | None) -> Places:
+    def room(self, sizes: Integers, live: Mask | None) -> Integers:
         """Return the sizes that fit into what is left of each datum, 0 in place of others, which become doubtful."""
         wrong = (sizes < 0) | (sizes > self.ends - self.at)
         if live is not None:
@@ -142,7 +144,7 @@ class Cursors:
             sizes = np.where(wrong, 0, sizes)
         return sizes
 
-    def runs(self, sizes: Places) -> pa.Array:
+    def runs(self, sizes: Integers) -> pa.Array:
         """Return the next bytes of each row as a binary array, and move the cursors.  ``sizes``: what ``room`` returned."""
         # A cursor after its datum's end would break the order of the borders.  Its size is 0.
         starts = np.minimum(self.at, self.ends)

@@ -20,7 +20,6 @@ class JsonPayloads:
     """``PayloadDecoder`` of JSON."""
 
     tells_presence = tells_null = True
-    unknown: Sequence[str] = ()
 
     def __init__(self, decoder: JsonDecoder) -> None:
         self._decoder = decoder

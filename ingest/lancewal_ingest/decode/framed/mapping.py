@@ -66,8 +66,6 @@ class Mapped(Generic[M]):
     """In the writer's order.  Empty if fields are unknown and others do not fit."""
     refusal: Refusal | None
     """Why every payload is refused, since there are unknown fields; None if payloads can be rows."""
-    unknown: Sequence[str]
-    """Paths of fields without a column."""
     new_fields: Mapping[str, pa.DataType]
     used: Sequence[OtherName]
     """Names other than present ones that each row uses."""
@@ -119,7 +117,7 @@ class FieldMapper(Generic[T]):
             columns = [self._called.get(name, name) for name in self._columns.fields.names]
             message = f"expected a schema without fields but the columns {columns}"
             refusal = Refusal("unknown_column", message, self._unknown[0])
-        return Mapped(made, refusal, self._unknown, self._new_fields, self._used)
+        return Mapped(made, refusal, self._new_fields, self._used)
 
     def members(self, fields: Iterable[tuple[str, T]], level: Level, make: Callable[[PlacedField[T]], M]) -> list[M]:
         """Return what ``make`` makes of each field.  Raise the first ``SchemaUnusable`` after all fields were looked at."""

@@ -9,9 +9,9 @@ schema* for the columns of one contract.  Guarantees
     names.
  3. Guarantees 3, 6, 7 and 8 of ``value_decoder`` hold.  ``present`` is null, unless payloads tell it.  A patch gets
     no defaults.
- 4. A field of the writer schema for which there is no column, and that the contract passes over by none of its names, is in
-    ``unknown``.  Then every payload is refused as ``unknown_column``, and ``DecodedValues.new_fields`` has the type of
-    each such field at the top level that can be a column.
+ 4. If the writer schema has a field for which there is no column, and that the contract passes over by none of its names,
+    every payload is refused as ``unknown_column``.  ``DecodedValues.new_fields`` has the type of each such field at the
+    top level that can be a column.
 """
 
 from __future__ import annotations
@@ -93,10 +93,6 @@ class PayloadDecoder(Protocol):
     @property
     def tells_null(self) -> bool:
         """Whether payloads tell presence, and also which columns are null.  Otherwise a header may say more."""
-
-    @property
-    def unknown(self) -> Sequence[str]:
-        """Paths of the fields that guarantee 4 is about; empty if there are none."""
 
     @property
     def fills(self) -> Collection[str]:

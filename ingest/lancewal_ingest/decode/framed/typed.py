@@ -72,7 +72,8 @@ class TypedPayloads(ABC):
         self._rows = rows
         self._mapped = mapped
         self._held = frozenset(held)
-        self.unknown: Sequence[str] = tuple(mapped.unknown)
+        self.refuses_all = mapped.refusal is not None
+        """Whether every payload is refused, since the schema has a field without a column."""
         names = rows.columns.names
         self.fills: Collection[str] = frozenset(names[place] for place in self._held)
         defaults = Defaults(rows, naming)

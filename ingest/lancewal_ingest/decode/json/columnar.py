@@ -28,8 +28,9 @@ import pyarrow.json as pj
 from lancewal_core.rows.schema import RowSchema
 from lancewal_ingest.decode.json.forms import Shape, ShapeReader, Spelling
 from lancewal_ingest.decode.json.other_names import fields_with_former, one_name_each
-from lancewal_ingest.decode.json.transport import Mask, either, lift, transport_type
+from lancewal_ingest.decode.json.transport import either, lift, transport_type
 from lancewal_ingest.decode.naming import Naming
+from lancewal_ingest.decode.value_decoder import Mask
 
 TEXT_BYTES_MAX = 1 << 30
 """Longest text that is given to Arrow, whose blocks and string columns have 32-bit lengths."""

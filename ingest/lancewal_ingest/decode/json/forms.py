@@ -33,9 +33,10 @@ from lancewal_ingest.decode.json.cells import (
 )
 from lancewal_ingest.decode.json.other_names import members_of
 from lancewal_ingest.decode.json.strict import parse_value
-from lancewal_ingest.decode.json.transport import ZONE, Mask, cast_text, either, lift, timestamp_form, transport_type
+from lancewal_ingest.decode.json.transport import ZONE, cast_text, either, lift, timestamp_form, transport_type
 from lancewal_ingest.decode.naming import Form, Names, Naming
 from lancewal_ingest.decode.outcomes import Refusal
+from lancewal_ingest.decode.value_decoder import Mask
 
 Lift = Callable[[pa.Array], tuple[pa.Array, Mask | None]]
 Shape = tuple[int, ...]

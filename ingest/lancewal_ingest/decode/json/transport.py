@@ -18,15 +18,14 @@ from __future__ import annotations
 import binascii
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lancewal_ingest.decode.json.cells import FRACTION_DIGITS, base64_bytes
+from lancewal_ingest.decode.value_decoder import Mask
 
 _UUID = "^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$"
 _NO_UUID = "0" * 32
-Mask = npt.NDArray[np.bool_]
 
 _EXACT = {"float": float(2**24), "double": float(2**53)}
 _DATE = "^[1-8][0-9]{3}-[0-9]{2}-[0-9]{2}$"

@@ -40,7 +40,7 @@ from lancewal_ingest.decode.framed.arrays import (
     values_of,
     vectors,
 )
-from lancewal_ingest.decode.framed.cursors import Cursors, Mask, Places, signed
+from lancewal_ingest.decode.framed.cursors import Cursors, Integers, signed
 from lancewal_ingest.decode.framed.protobuf.cells import (
     GROUP,
     LENGTH,
@@ -61,6 +61,7 @@ from lancewal_ingest.decode.framed.protobuf.cells import (
     needs_value,
     zero_of,
 )
+from lancewal_ingest.decode.value_decoder import Mask
 
 PASSES_MAX = 4
 STEPS_MAX = 20_000
@@ -205,7 +206,7 @@ def _skip(field: MessageField, cursors: Cursors, here: Mask, packed: Mask | None
         cursors.move(WIDTHS[field.wire], here)
 
 
-def _sizes(cursors: Cursors, live: Mask | None) -> Places:
+def _sizes(cursors: Cursors, live: Mask | None) -> Integers:
     # A length of 2^63 and more is negative here, and no room either.
     return cursors.room(cursors.varints(live).view(np.int64), live)
 
@@ -282,7 +283,7 @@ def _bytes(cell: ProtoBytes, cursors: Cursors, live: Mask | None, valid: Mask | 
     return exact_binaries(cursors, sizes, cell.exactly, cell.column, (live, valid))
 
 
-def _filled(sizes: Places, *, blank: bool, live: Mask | None, valid: Mask | None) -> tuple[Mask | None, Mask | None]:
+def _filled(sizes: Integers, *, blank: bool, live: Mask | None, valid: Mask | None) -> tuple[Mask | None, Mask | None]:
     """Return the live and the valid rows, without those whose value is missing since it has no bytes."""
     if not blank:
         return live, valid
@@ -357,7 +358,7 @@ def _repeated(
     return list_of(column, items, counts, live)
 
 
-def _packed(field: MessageField, cursors: Cursors, runs: Mask, counts: Places) -> pa.Array:
+def _packed(field: MessageField, cursors: Cursors, runs: Mask, counts: Integers) -> pa.Array:
     """Read the items of a run of bytes each, and set the ``counts`` of items."""
     cell = field.cell
     sizes = _sizes(cursors, runs)
@@ -387,13 +388,13 @@ def _packed(field: MessageField, cursors: Cursors, runs: Mask, counts: Places) -
     return integer_items(cursors, counts, cell.column, lambda few: read(cell, few, None, None))
 
 
-def _one_by_one(field: MessageField, cursors: Cursors, here: Mask, tag: int, counts: Places) -> pa.Array:
+def _one_by_one(field: MessageField, cursors: Cursors, here: Mask, tag: int, counts: Integers) -> pa.Array:
     """Read the first items of all rows, then the second ones, and so on, and set the ``counts`` of items."""
     cell = field.cell
     read = _READERS[type(cell)]
     most = NUMBERS_MAX if isinstance(cell, ProtoNumber | ProtoFloat) else ITEMS_MAX
     pieces: list[pa.Array] = []
-    rows_of: list[Places] = []
+    rows_of: list[Integers] = []
     rows = np.flatnonzero(here)
     while len(rows) and len(pieces) < most:
         few = cursors.some(rows, cursors.at[rows])
