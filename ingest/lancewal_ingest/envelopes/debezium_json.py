@@ -14,7 +14,7 @@ nobody decodes.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -22,7 +22,6 @@ from lancewal_ingest.decode.json.foreign import other_envelope
 from lancewal_ingest.decode.json.strict import Number, given_twice, parse_object, with_texts
 from lancewal_ingest.decode.outcomes import ENVELOPE, WRONG_FORMAT, Refusal
 
-Letter = Literal["c", "u", "r", "d", "t", "m"]
 LETTERS: frozenset[str] = frozenset("curdtm")
 ROWS: frozenset[str] = frozenset("cur")
 """Operations that need a row: created, updated, read by a snapshot."""

@@ -10,7 +10,6 @@ from lancewal_core.settings.sections import PLACEHOLDER, Envelope, is_of_envelop
 from lancewal_core.table.contract import Contract
 from lancewal_ingest.decode.avro.schema import AvroRecord, AvroUnion
 from lancewal_ingest.decode.naming import Naming
-from lancewal_ingest.envelopes.event_columns import EventColumns
 from lancewal_ingest.envelopes.unavailable import UnavailableValues
 
 NO_FIELD = "expected a schema with a field after, which is a record or null: rows are in it"
@@ -48,10 +47,6 @@ class EnvelopeRules:
         may_be = {naming.fields.get(name, name) for name in rows.columns.names if name not in self.never}
         return {name: self.placeholder for name, form in naming.forms.items() if form == "json_text" and name in may_be}
 
-    def columns(self, rows: RowSchema) -> EventColumns:
-        """Return the columns of ``rows`` that the envelope fills."""
-        return EventColumns(rows, self.sources)
-
 
 NO_ENVELOPE = EnvelopeRules()
 
@@ -59,13 +54,13 @@ NO_ENVELOPE = EnvelopeRules()
 def envelope_of(contract: Contract) -> EnvelopeRules:
     """Return the envelope of the values that a contract takes."""
     return EnvelopeRules(
-        contract.envelope,
-        contract.snapshot_rows == "skip",
-        contract.unavailable_value,
-        contract.patches,
-        contract.on_unavailable_value == "ignore",
-        frozenset(column.name for column in contract.columns if column.toast is not None),
-        {column.name: source for column in contract.columns if is_of_envelope(source := column.metadata or "")},
+        kind=contract.envelope,
+        skips_snapshots=contract.snapshot_rows == "skip",
+        placeholder=contract.unavailable_value,
+        keeps=contract.patches,
+        as_null=contract.on_unavailable_value == "ignore",
+        never=frozenset(column.name for column in contract.columns if column.toast is not None),
+        sources={column.name: source for column in contract.columns if is_of_envelope(source := column.metadata or "")},
     )
 
 

@@ -5,7 +5,8 @@ event before: texts have the same lengths, and numbers as many digits.
 
 1. A *shape* says for each byte of an end in which range it is.  A value *has* the shape if its last bytes are in these
    ranges, and do not begin before its row.
-2. Whoever makes a shape from one value proves that every end which has it is good too, with each field at the same place.
+2. A shape is made from one value, by code that knows the format.  Every end that has the shape is good too, with each field at
+   the same place.
 3. An end that has the shape need not be the end of the value: the row before it must be read, and must stop there.
 4. Values that have no known shape are left to the caller.  Shapes are made of them, a few for each call.
 5. Temporaries take a few times ``_AT_ONCE`` bytes, and a shape has at most ``TAIL_BYTES_MAX``.
@@ -15,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -72,7 +72,7 @@ class Shapes:
     ) -> Iterator[tuple[Shape, Indexes]]:
         """Yield shapes and the places of the values that have them.  ``make``: makes the shape of the value at a place."""
         left = np.arange(len(ends))
-        counts: dict[Any, int] = {}
+        counts: dict[Shape, int] = {}
         ahead, made = list(self._known), 0
         while len(left) > FEW and (ahead or made < _MADE_MAX):
             shape = ahead.pop(0) if ahead else None

@@ -50,7 +50,7 @@ _ADVICE = (
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
+class _Unavailable:
     """Cells of one column that are unavailable."""
 
     place: int
@@ -100,11 +100,11 @@ class UnavailableValues:
 
         ``updates``: the rows whose former values may be kept.  ``unclear``: the rows in which a null of a list may be an
         unavailable value."""
-        told = list(self._told(part, unclear))
-        if not told:
+        found = list(self._found(part, unclear))
+        if not found:
             return part
         lost = np.zeros(len(part.indexes), np.bool_)
-        for one in told:
+        for one in found:
             number = int(np.count_nonzero(one.recognised))
             if number:
                 counts[OtherName("unavailable", one.name)] += number
@@ -116,7 +116,7 @@ class UnavailableValues:
             lost |= wrong
         columns = list(part.columns)
         has = np.ones((len(columns), len(lost)), np.bool_)
-        for one in told:
+        for one in found:
             if one.recognised.any():
                 columns[one.place] = _without(columns[one.place], one.recognised)
                 has[one.place] = ~one.recognised
@@ -124,17 +124,9 @@ class UnavailableValues:
         part = replace(part, columns=columns)
         if patched.any():
             part = replace(part, ops=_patches(part.ops, patched), present=self._present(has, patched))
-        if not lost.any():
-            return part
-        good = pa.array(~lost)
-        return DecodedPart(
-            part.indexes[~lost],
-            [column.filter(good) for column in columns],
-            part.ops.filter(good),
-            part.present.filter(good),
-        )
+        return part.where(~lost) if lost.any() else part
 
-    def _told(self, part: DecodedPart, unclear: Mask) -> Iterable[_Told]:
+    def _found(self, part: DecodedPart, unclear: Mask) -> Iterable[_Unavailable]:
         nothing = np.zeros(len(part.indexes), np.bool_)
         for place, name, type_ in self._columns:
             column = part.columns[place]
@@ -143,7 +135,7 @@ class UnavailableValues:
             if _is_list(type_) and column.null_count and unclear.any():
                 maybe = column.is_null().to_numpy(zero_copy_only=False) & unclear
             if recognised is not None or maybe.any():
-                yield _Told(place, name, nothing if recognised is None else recognised, maybe)
+                yield _Unavailable(place, name, nothing if recognised is None else recognised, maybe)
 
     def _recognised(self, column: pa.Array, type_: pa.DataType) -> Mask | None:
         """Return the cells that are the placeholder; None if none is."""

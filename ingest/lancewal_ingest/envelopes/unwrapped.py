@@ -155,17 +155,14 @@ class UnwrappedRows:
     def _divided(self, part: DecodedPart, refused: list[RefusedValue]) -> tuple[DecodedPart, Indexes]:
         """Return the rows of a part, and the indexes of its deletes; append values with another text to ``refused``."""
         *columns, deleted = part.columns
+        part = replace(part, columns=columns)
         if deleted.null_count == len(deleted):
-            return replace(part, columns=columns), _NONE
+            return part, _NONE
         is_true = pc.equal(deleted, "true").fill_null(False).to_numpy(zero_copy_only=False)
         is_false = pc.equal(deleted, "false").fill_null(True).to_numpy(zero_copy_only=False)
         message = f"member {DELETED}: expected the text true or false"
         refused += [RefusedValue(int(at), ENVELOPE, message) for at in part.indexes[~is_true & ~is_false]]
-        if not is_false.all():
-            kept = pa.array(is_false)
-            columns = [column.filter(kept) for column in columns]
-            part = replace(part, ops=part.ops.filter(kept), present=part.present.filter(kept))
-        return replace(part, indexes=part.indexes[is_false], columns=columns), part.indexes[is_true]
+        return part if is_false.all() else part.where(is_false), part.indexes[is_true]
 
 
 def _again(

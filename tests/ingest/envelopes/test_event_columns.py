@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 from collections.abc import Sequence
@@ -22,11 +23,10 @@ from lancewal_ingest.decode.framed.frames import key_of_id
 from lancewal_ingest.decode.metadata import MetadataColumns
 from lancewal_ingest.decode.naming import naming_of
 from lancewal_ingest.decode.value_decoder import DecodedValues
-from lancewal_ingest.envelopes import avro_events
 from lancewal_ingest.envelopes.envelope import envelope_of
 from lancewal_ingest.formats import value_decoder
 from lancewal_kafka.records import Records
-from tests.ingest.envelopes.test_postgres_with_schemas import ENVELOPE, EVENTS, SCHEMAS, written
+from tests.ingest.envelopes.test_postgres_with_schemas import ENVELOPE, EVENTS, SCHEMAS, strict_reader_alone, written
 from tests.support.debezium import Sample, contract_of, samples, taken
 from tests.support.fuzzing import damaged, fuzz
 
@@ -188,9 +188,7 @@ def test_types_of_avro() -> None:
         of = contract({"id": "int64", "s": "string"})
         sent = written(event, schema, number)
         for doubt in (False, True):
-            with pytest.MonkeyPatch.context() as patch:
-                if doubt:
-                    patch.setattr(avro_events.AvroEvents, "_read_all", _doubt_all)
+            with strict_reader_alone() if doubt else contextlib.nullcontext():
                 found = decoded([sent, sent], of, "avro")
             assert not found.refused
             assert cells(found, of.rows) == dict.fromkeys((0, 1), ("c", None, None, expected)), (type_, doubt)
@@ -213,15 +211,10 @@ def test_both_readers_of_avro_agree(data: st.DataObject) -> None:
     values = [good[0][:5] + value[5:] for value in values]  # of a known schema
     of = contract({"id": "int64", "v": "int32"})
     together = decoded(values, of, "avro")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(avro_events.AvroEvents, "_read_all", _doubt_all)
+    with strict_reader_alone():
         alone = [decoded([value], of, "avro") for value in values]
     told = {
         at: one for n, found in enumerate(alone) for at, one in zip([n], cells(found, of.rows).values(), strict=False)
     }
     assert cells(together, of.rows) == told
     assert sorted(one.place for one in together.refused) == [n for n, found in enumerate(alone) if found.refused]
-
-
-def _doubt_all(self: object, chosen: object, cursors: Any, found: object) -> None:
-    cursors.doubtful[:] = True

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from lancewal_core.rows.schema import RowSchema
 from lancewal_core.settings.sections import ValueFormat
 from lancewal_ingest.decode.outcomes import KINDS
-from lancewal_ingest.envelopes import avro_events, json_events, tails
+from lancewal_ingest.envelopes import avro_opening, json_events, tails
 from lancewal_ingest.envelopes.envelope import EnvelopeRules
 from lancewal_ingest.formats import value_decoder
 from tests.ingest.envelopes.test_event_columns import cells, contract, decoded, of_rows
@@ -26,10 +26,12 @@ from tests.ingest.envelopes.test_postgres_with_schemas import (
     ENVELOPE,
     EVENTS,
     ROW,
+    SCHEMAS,
     SMALL,
     became,
     event,
     rows_of,
+    strict_reader_alone,
     written,
 )
 from tests.support.debezium import samples
@@ -63,7 +65,7 @@ def shapes(*, many: bool) -> Iterator[list[int]]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tails, "FEW", 0)
-        patch.setattr(avro_events, "FEW", 0)
+        patch.setattr(avro_opening, "FEW", 0)
         patch.setattr(tails.Shapes, "found", found if many else lambda *_: iter(()))
         yield had
 
@@ -140,12 +142,8 @@ def test_damaged_events_of_avro(data: st.DataObject, skips: bool) -> None:
     rules = EnvelopeRules("debezium", skips)
     with shapes(many=True):
         together = became(values, rows_of("lines"), rules=rules)
-    with shapes(many=False), mock.patch.object(avro_events.AvroEvents, "_read_all", new=_doubt_all):
+    with shapes(many=False), strict_reader_alone():
         assert together == [became([value], rows_of("lines"), rules=rules)[0] for value in values]
-
-
-def _doubt_all(self: object, chosen: object, cursors: Any, found: object) -> None:
-    cursors.doubtful[:] = True
 
 
 @st.composite
@@ -181,6 +179,14 @@ def test_an_end_of_the_same_shape_may_begin_elsewhere() -> None:
     damaged_row = written(event("c", ROW)).replace(b"\0\x02\x0e", b"\0\x02\x80", 1)
     with shapes(many=True):
         assert became([normal, damaged_row, normal], SMALL) == [ROW, "malformed", ROW]
+    assert messages([normal, damaged_row, normal], many=True) == messages([damaged_row], many=False)
+
+
+def messages(values: list[bytes], *, many: bool) -> list[str]:
+    """Why values are refused, which does not depend on their neighbours."""
+    decoder = value_decoder("avro", SMALL, schemas=SCHEMAS, envelope=EnvelopeRules("debezium"))
+    with shapes(many=many):
+        return [one.message for one in decoder.decode(values, np.zeros(len(values), np.uint8)).refused]
 
 
 @pytest.mark.parametrize(("name", "number", "nbytes"), [("id", 2**31 - 1, 5), ("ts_ms", 2**63 - 1, 10)])

@@ -1,0 +1,280 @@
+"""Events of Debezium's envelope in Avro are opened: their operations, and where their rows lie in the bytes.
+
+1. The strict reader reads one payload, and defines what is found, or why the payload is refused.
+2. A quicker look reads a field of all payloads of a chunk at a time.  The strict reader decides where it cannot.
+3. Ends that are alike are not read but compared (``tails``).  Then the row is what precedes the end, if that is one datum.
+   Only the decoder of rows sees whether it is one: if it refuses the row, the caller lets the strict reader decide.
+4. Fields that say nothing about the row are passed over, but for the numbers of ``event_columns``: a long, an int, or null.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lancewal_ingest.decode.avro.cells import Cell, ChoiceCell, NumberCell, SkippedCell, TextCell, is_null
+from lancewal_ingest.decode.avro.columnar import STEPS_MAX
+from lancewal_ingest.decode.avro.columnar import read_cell as read_all
+from lancewal_ingest.decode.avro.schema import AvroField, AvroPlain, AvroRecord, AvroType, AvroUnion
+from lancewal_ingest.decode.avro.strict import Datum, malformed
+from lancewal_ingest.decode.avro.strict import read_cell as read_one
+from lancewal_ingest.decode.framed.cursors import Cursors
+from lancewal_ingest.decode.framed.payloads import Payloads, SchemaUnusable
+from lancewal_ingest.decode.framed.typed import Chunk, chunks
+from lancewal_ingest.decode.outcomes import ENVELOPE, Refusal
+from lancewal_ingest.decode.value_decoder import Indexes, Mask, RefusedValue
+from lancewal_ingest.envelopes.avro_tails import shape_of
+from lancewal_ingest.envelopes.debezium_json import LETTERS
+from lancewal_ingest.envelopes.event_columns import CHANGED
+from lancewal_ingest.envelopes.event_rows import EventFacts, EventRows
+from lancewal_ingest.envelopes.tails import FEW, Shape, Shapes
+
+OTHER_LETTER = "?"
+"""Mark for a text that names no operation."""
+_LETTERS = pa.array([letter.encode() for letter in sorted(LETTERS)], pa.binary())
+_LETTER_OF = np.array([*sorted(LETTERS), OTHER_LETTER])
+"""The letter of each of these, and the mark for any other text."""
+_LETTER_OF_BYTE = np.array([letter if (letter := chr(byte)) in LETTERS else OTHER_LETTER for byte in range(256)])
+_CHUNK_BYTES = 4 << 20
+"""Bytes of a chunk: more than for rows, since most of them are passed over."""
+
+
+class OpenedEvents:
+    """Findings about payloads, by their places."""
+
+    def __init__(self, count: int, members: Sequence[str]) -> None:
+        self.facts = EventFacts.none(count, members)
+        self.starts = np.zeros(count, np.int64)
+        """Index of the first byte of the row among the payload's; the same as ``ends`` without a row."""
+        self.ends = np.zeros(count, np.int64)
+        self.has_row = np.zeros(count, np.bool_)
+        self.by_shape = np.zeros(count, np.bool_)
+        """Whether the end of the payload was compared, and its row not read (guarantee 3)."""
+        self.refused: dict[int, RefusedValue] = {}
+        """Refused payloads, whose operation is empty."""
+        self.chunks: list[tuple[Indexes, Indexes, Cursors]] = []
+        """The payloads chunk by chunk, with the places in the buffer where they begin."""
+
+    def rows(self, chosen: Indexes) -> Iterator[Chunk]:
+        """Yield the rows of some payloads, by their numbers among these, with cursors before them."""
+        for places, begins, cursors in self.chunks:
+            first, end = np.searchsorted(chosen, [places[0], places[-1] + 1]).tolist()
+            some = chosen[first:end] - places[0]
+            few = cursors.some(some, begins[some] + self.starts[chosen[first:end]])
+            few.ends = begins[some] + self.ends[chosen[first:end]]
+            few.steps_left = STEPS_MAX
+            if len(some):
+                yield np.arange(first, end), few
+
+
+class EventOpener:
+    """See the module docstring.  ``writer``: a schema of envelopes."""
+
+    def __init__(self, writer: AvroRecord, events: EventRows, *, compares: bool) -> None:
+        """``compares``: whether ends may be compared, since a decoder takes the rows before them.
+
+        ``SchemaUnusable`` if the operation is no text."""
+        types = {field.name: field.type for field in writer.fields}
+        if types["op"] != AvroPlain("string"):
+            raise SchemaUnusable("field op: expected a text, which names the operation", ENVELOPE)
+        self._members = events.members
+        self._opened = [*_opened(writer)]
+        self._fields = self._opened if self._members else writer.fields
+        self._numbers = {
+            name: cell
+            for name, type_ in self._fields
+            if name in self._members and (cell := _number(name, type_)) is not None
+        }
+        names = [name for name, _ in self._fields]
+        after = {*names[names.index("after") + 1 :]} if compares else set[str]()
+        self._shapes = Shapes() if {"op", *self._numbers} <= after and "before" not in after else None
+        self._behind = self._fields[len(names) - len(after) :]
+        """The fields of an end: those after the row."""
+        self._is_decoded = np.array([chr(byte) in events.decoded for byte in range(256)])
+
+    def opened(self, payloads: Payloads) -> OpenedEvents:
+        """Return the operation and the row of each payload, or its refusal."""
+        found = OpenedEvents(len(payloads.starts), self._members)
+        for chosen, cursors in chunks(payloads, STEPS_MAX, _CHUNK_BYTES):
+            found.chunks.append((chosen, cursors.at.copy(), cursors))
+            self._read_all(chosen, cursors, found)
+            doubtful = chosen[cursors.doubtful | (cursors.at != cursors.ends)]
+            self.read_each(payloads, doubtful.tolist(), found)
+        return found
+
+    def read_each(self, payloads: Payloads, places: Sequence[int], found: OpenedEvents) -> None:
+        """Let the strict reader decide about some payloads."""
+        found.by_shape[places] = False
+        for place in places:
+            data = payloads.data[payloads.starts[place] : payloads.ends[place]].tobytes()
+            try:
+                self._read_one(place, Datum(data), found)
+            except Refusal as refusal:
+                found.facts.letters[place] = ""
+                found.refused[place] = RefusedValue.of(place, refusal)
+
+    def changed_ms(self, payloads: Payloads, found: OpenedEvents) -> int:
+        """Return the time of the last change; 0 without one, or if it tells no time."""
+        changes = np.flatnonzero(np.isin(found.facts.letters, ["c", "u", "d"]))
+        if not len(changes):
+            return 0
+        last = int(changes[-1])
+        datum = Datum(payloads.data[payloads.starts[last] : payloads.ends[last]].tobytes())
+        for name, type_ in self._opened:
+            cell = _number(name, type_) if name == CHANGED else None
+            if cell is not None:
+                return read_one(cell, datum) or 0
+            read_one(SkippedCell(type_, name), datum)
+        return 0
+
+    def _read_all(self, chosen: Indexes, cursors: Cursors, found: OpenedEvents) -> None:
+        """Open the payloads of a chunk, field by field.  A cursor that is doubtful, or not at its end, asks for another look.
+
+        After the row the cursors are those of payloads whose ends have no shape."""
+        everything, begin, rows = cursors, cursors.at.copy(), np.arange(len(chosen))
+        for name, type_ in self._fields:
+            if name == "op":
+                letters = read_all(TextCell(name, pa.string()), cursors)
+                places = pc.index_in(letters.cast(pa.binary()), value_set=_LETTERS).fill_null(len(_LETTERS)).to_numpy()
+                found.facts.letters[chosen] = _LETTER_OF[places]
+                continue
+            if name in self._numbers:
+                self._number(name, chosen, cursors, found)
+                continue
+            union = _record_or_null(name, type_)
+            if union is None:
+                read_all(SkippedCell(type_, name), cursors)
+                continue
+            record, number, null = union
+            branch = cursors.numbers(None)
+            live: Mask = branch == number
+            cursors.doubtful |= ~live & (branch != null)
+            if name == "before":
+                if live.any():
+                    read_all(SkippedCell(record, name), cursors, live)
+                found.facts.has_before[chosen] = live
+                continue
+            found.has_row[chosen], found.starts[chosen] = live, cursors.at - begin
+            if self._shapes is not None:
+                rows = np.flatnonzero(~self._by_shape(self._shapes, SkippedCell(record, name), chosen, cursors, found))
+                if not len(rows):
+                    break
+                chosen, begin, live, cursors = (
+                    chosen[rows],
+                    begin[rows],
+                    live[rows],
+                    cursors.some(rows, cursors.at[rows]),
+                )
+            read_all(SkippedCell(record, name), cursors, live)
+            found.ends[chosen] = cursors.at - begin
+        if cursors is not everything:
+            everything.at[rows] = cursors.at
+            everything.doubtful[rows] |= cursors.doubtful
+
+    def _by_shape(
+        self, shapes: Shapes, row: SkippedCell, chosen: Indexes, cursors: Cursors, found: OpenedEvents
+    ) -> Mask:
+        """Look for payloads whose ends have shapes, with cursors before their rows.  Return those that need no other look.
+
+        ``row``: the cell of a row.  Such a payload has no row, or its row is decoded, which tells where it ends."""
+        read = np.zeros(len(chosen), np.bool_)
+        has_row = found.has_row[chosen]
+
+        def make(n: int) -> Shape | None:
+            datum = Datum(cursors.data[cursors.at[n] : cursors.ends[n]].tobytes())
+            try:
+                if has_row[n]:
+                    read_one(row, datum)
+                return shape_of(datum.data[datum.at :], self._behind, self._numbers)
+            except Refusal:
+                return None
+
+        for shape, rows in shapes.found(cursors.data, cursors.at, cursors.ends, make):
+            starts = cursors.ends[rows] - len(shape.lows)
+            letters = cursors.data[starts + shape.letter]
+            sure = np.where(has_row[rows], self._is_decoded[letters], starts == cursors.at[rows])
+            sure &= ~cursors.doubtful[rows]
+            rows, starts = rows[sure], starts[sure]
+            places, read[rows] = chosen[rows], True
+            found.facts.letters[places], found.by_shape[places] = _LETTER_OF_BYTE[letters[sure]], True
+            found.ends[places] = found.starts[places] + starts - cursors.at[rows]
+            for name, own in shape.numbers.items():
+                self._number(name, places, cursors.some(rows, starts + own.start), found)
+        if read.any() and len(read) - np.count_nonzero(read) <= FEW:  # the strict reader takes the few that are left
+            cursors.doubtful |= ~read
+            read[:] = True
+        cursors.at[read] = cursors.ends[read]
+        return read
+
+    def _number(self, name: str, chosen: Indexes, cursors: Cursors, found: OpenedEvents) -> None:
+        array = read_all(self._numbers[name], cursors)
+        of_all, has = found.facts.numbers[name]
+        of_all[chosen] = array.fill_null(0).to_numpy(zero_copy_only=False)
+        has[chosen] = array.is_valid().to_numpy(zero_copy_only=False)
+
+    def _read_one(self, place: int, datum: Datum, found: OpenedEvents) -> None:
+        """Open the payload at a place by the strict reader.  Raises ``Refusal``."""
+        for name, type_ in self._fields:
+            if name == "op":
+                letter = read_one(TextCell(name, pa.string()), datum)
+                found.facts.letters[place] = letter if letter in LETTERS else OTHER_LETTER
+                continue
+            if name in self._numbers:
+                number = read_one(self._numbers[name], datum)
+                of_all, has = found.facts.numbers[name]
+                of_all[place], has[place] = number or 0, number is not None
+                continue
+            union = _record_or_null(name, type_)
+            cell = SkippedCell(type_, name)
+            if union is None:
+                read_one(cell, datum)
+                continue
+            record, number, null = union
+            branch = datum.number(cell)
+            if branch not in (number, null):
+                malformed(cell, "a branch that its union has")
+            start = datum.at
+            if branch == number:
+                read_one(SkippedCell(record, name), datum)
+            if name == "before":
+                found.facts.has_before[place] = branch == number
+            else:
+                found.has_row[place] = branch == number
+                found.starts[place], found.ends[place] = start, datum.at
+        if datum.at != len(datum.data):
+            raise Refusal("malformed", "expected one value of the schema, and nothing after it")
+
+
+def _opened(writer: AvroRecord) -> Iterator[AvroField]:
+    """Yield the fields of an envelope, with those of its field ``source`` in place of it."""
+    for field in writer.fields:
+        if field.name == "source" and isinstance(field.type, AvroRecord):
+            yield from (AvroField(f"source.{name}", type_) for name, type_ in field.type.fields)
+        else:
+            yield field
+
+
+def _number(name: str, type_: AvroType) -> Cell | None:
+    """Return the cell of an integer, or of an integer or null; None for other types."""
+    if isinstance(type_, AvroUnion):
+        cells = [_number(name, branch) or SkippedCell(branch, name) for branch in type_.branches]
+        others = [cell for cell in cells if not is_null(cell)]
+        one = len(others) == 1 and isinstance(others[0], NumberCell)
+        return ChoiceCell(name, pa.int64(), cells) if one else None
+    if not isinstance(type_, AvroPlain) or type_.kind not in ("int", "long"):
+        return None
+    return NumberCell(name, pa.int64(), type_.kind == "long", -(1 << 63), (1 << 63) - 1)
+
+
+def _record_or_null(name: str, type_: AvroType) -> tuple[AvroRecord, int, int] | None:
+    """Return the record of a field with rows, and the branches of its record and of null; None for any other field."""
+    if name not in ("before", "after") or not isinstance(type_, AvroUnion) or len(type_.branches) != 2:
+        return None
+    null = next((n for n, one in enumerate(type_.branches) if isinstance(one, AvroPlain) and one.kind == "null"), None)
+    if null is None:
+        return None
+    record = type_.branches[1 - null]
+    return (record, 1 - null, null) if isinstance(record, AvroRecord) else None
