@@ -21,7 +21,8 @@ ALLOWED = {
     "lancewal_ingest.commands.dead_letter",
     "lancewal_ingest.commands.offset",
     "lancewal_ingest.commands.topic_sample",
-    "lancewal_ingest.commands.connector_topic",
+    "lancewal_ingest.commands.proposals.connector_topic",
+    "lancewal_ingest.commands.proposals.sampled_records",
 }
 PLACES = ("lancewal_ingest.decode", "lancewal_ingest.envelopes", "lancewal_ingest.kafka.letter_reader")
 """By the place of a record in a batch, or by its number among letters."""

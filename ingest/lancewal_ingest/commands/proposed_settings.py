@@ -16,14 +16,14 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lancewal_core.errors import InvalidInput, InvalidSettings, RecordsUnreadable, TopicMissing, counted
 from lancewal_core.settings.sections import PLACEHOLDER
-from lancewal_ingest.commands.schema_fields import RecordSchema, of_connect, of_writer
-from lancewal_ingest.commands.settings_text import (
+from lancewal_ingest.commands.proposals.schema_fields import RecordSchema, of_connect, of_writer
+from lancewal_ingest.commands.proposals.settings_text import (
     SHOWN,
     Columns,
     are_keys,
@@ -32,13 +32,14 @@ from lancewal_ingest.commands.settings_text import (
     columns_for,
     flow,
     key_lines,
+    listed,
     said,
 )
 
 if TYPE_CHECKING:
     from lancewal_core.settings.load import Settings
     from lancewal_core.wal.writer_schemas import WriterSchema
-    from lancewal_ingest.commands.connector_topic import ConnectorTopic
+    from lancewal_ingest.commands.proposals.connector_topic import ConnectorTopic
 
 _VALUE, _KEY = "-value", "-key"
 _OF_PROGRAMS = "__"
@@ -104,14 +105,14 @@ def _of_file(file: Path) -> RecordSchema:
 
 
 def _of_topics(settings: Settings, pattern: str, folder: Path | None) -> str:
-    from lancewal_ingest.commands.topic_sample import looked_at
+    from lancewal_ingest.commands.proposals.sampled_records import table_of_topic
     from lancewal_kafka.topic import TopicInspector
 
     settings.need("kafka.bootstrap_servers")
     inspector = TopicInspector(settings.kafka.client())
 
     def of_topic(topic: str) -> str:
-        return connector_settings(looked_at(settings, inspector, topic), topic, settings)
+        return connector_settings(table_of_topic(settings, inspector, topic), topic, settings)
 
     if folder is None:
         return of_topic(pattern)
@@ -206,7 +207,7 @@ def _text(
         lines.append(f"    key: {keyed.format}")
     if schema.others:
         lines.append(
-            f"    record: {flow(schema.name)}    # The schema's first message. No rows: {_listed(schema.others)}."
+            f"    record: {flow(schema.name)}    # The schema's first message. No rows: {listed(schema.others, _OTHERS_MAX)}."
         )
         lines.append("    # To take another one, save the schema with that message first, and use --from-schema.")
     elif schema.name:
@@ -237,9 +238,3 @@ def _keyed_by(key: WriterSchema | None, columns: Columns) -> RecordSchema | None
     names = [name for name, _ in found.fields]
     known = {field or column for column, (_, field) in columns.items()}
     return found if names and known.issuperset(names) and are_keys(names, columns) else None
-
-
-def _listed(names: Sequence[str]) -> str:
-    shown = [said(name) for name in names[:_OTHERS_MAX]]
-    left = names[_OTHERS_MAX:]
-    return ", ".join([*shown, f"and {len(left)} more"] if left else shown)

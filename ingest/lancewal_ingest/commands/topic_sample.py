@@ -12,11 +12,11 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lancewal_core.errors import InvalidInput, LancewalError, RetentionLost, TopicMissing, counted
-from lancewal_core.names.ids import Position, Region, TopicId
+from lancewal_core.errors import InvalidInput, LancewalError, TopicMissing, counted
 from lancewal_core.record_keys.key_format import has_region_key
 from lancewal_core.record_keys.why_misrouted import other_partitioner
 from lancewal_core.table.contract import MISROUTED
+from lancewal_ingest.commands.proposals.sampled_records import GROUP, newest_parts, table_of_records
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -26,24 +26,14 @@ if TYPE_CHECKING:
     from lancewal_core.settings.load import Settings
     from lancewal_core.settings.sections import TableSettings
     from lancewal_ingest.append.prepare import Consumed
-    from lancewal_ingest.commands.connector_topic import ConnectorTopic
-    from lancewal_kafka.topic import TopicFacts, TopicInspector, TopicState
+    from lancewal_kafka.topic import TopicFacts
 
 RECORDS = 10
 """Number of newest records that are shown."""
-_OF_CONNECTOR = 200
-"""Newest records of each partition from which a table of a connector's topic is proposed: few values tell little about
-a column."""
-_BYTES_MAX = 32 << 20
-"""Bytes of values at which no further partition is read for that."""
-_PARTITIONS_MAX = 10
-"""Most partitions whose last records are read, each with a consumer of its own."""
 _TIMEOUT_S = 10.0
 _OPEN = "Format, columns, keys and partitioner were compared with no record."
 _Why = tuple[str, str]
 """Kind and message of a bad record."""
-_GROUP = "lancewal-config-check"
-"""Client's group, which it does not join; brokers may demand a right on it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +63,7 @@ def newest_records(settings: Settings) -> str:
     try:
         inspector = TopicInspector(settings.kafka.client(), _TIMEOUT_S)
         facts = inspector.identify(topic)
-        parts = list(_parts(settings, inspector, topic, facts, RECORDS))
+        parts = list(newest_parts(settings, inspector, topic, facts, RECORDS))
         seen = _newest(settings, facts, parts, forms)
         advice = _of_connector(settings, parts, facts.partitions)
     except TopicMissing:
@@ -86,49 +76,6 @@ def newest_records(settings: Settings) -> str:
     other = other_partitioner(placed, facts.partitions, settings.table.partitioner)
     text = _text(topic, seen, forms, other, declared=_declares_rows(settings.table))
     return "\n".join([text, *advice])
-
-
-def looked_at(settings: Settings, inspector: TopicInspector, topic: str) -> ConnectorTopic:
-    """Return the table that fits a topic of Debezium's connector, by its newest records."""
-    state = inspector.describe(topic)
-    parts, nbytes = [], 0
-    for part in _parts(settings, inspector, topic, state, _OF_CONNECTOR):
-        parts.append(part)
-        nbytes += sum(len(value or b"") for value in part.records.values)
-        if nbytes > _BYTES_MAX:
-            break
-    return fitting(settings, parts, state.partitions, compacted=state.compacted)
-
-
-def fitting(settings: Settings, parts: Sequence[Consumed], partitions: int, *, compacted: bool) -> ConnectorTopic:
-    """Return the table that fits some records of a connector's topic, which has so many partitions."""
-    from lancewal_ingest.commands.connector_topic import connector_topic
-    from lancewal_ingest.registry.asked import AskedSchemas
-
-    return connector_topic(
-        parts,
-        AskedSchemas.of(settings.registry),
-        partitions,
-        asked=bool(settings.registry.url),
-        placeholder=settings.table.format.unavailable_value,
-        compacted=compacted,
-    )
-
-
-def _parts(
-    settings: Settings, inspector: TopicInspector, topic: str, facts: TopicFacts | TopicState, records: int
-) -> Iterator[Consumed]:
-    """Yield the newest records of each partition that has some, of a few partitions."""
-    limits = inspector.limits(topic, range(facts.partitions))
-    filled = [(p, span) for p, span in limits.items() if not isinstance(span, LancewalError) and span[0] < span[1]]
-    errors = [span for span in limits.values() if isinstance(span, LancewalError)]
-    if errors and not filled:
-        raise errors[0]
-    for partition, (low, end) in filled[:_PARTITIONS_MAX]:
-        region = Region(topic, TopicId(facts.topic_id), partition)
-        part = _part(settings, region, max(low, Position(end - records)), end)
-        if part is not None:
-            yield part
 
 
 def _newest(settings: Settings, facts: TopicFacts, parts: Sequence[Consumed], forms: set[str]) -> list[_Seen]:
@@ -145,7 +92,7 @@ def _of_connector(settings: Settings, parts: Sequence[Consumed], partitions: int
     if table.format.envelope == "none" or not parts:
         return
     try:
-        found = fitting(settings, parts, partitions, compacted=not table.patches)
+        found = table_of_records(settings, parts, partitions, compacted=not table.patches)
     except InvalidInput as refused:
         yield f"  connector: {refused}"
         return
@@ -157,18 +104,6 @@ def _of_connector(settings: Settings, parts: Sequence[Consumed], partitions: int
         if ours != other:
             yield f"  connector: {name} is {ours}, and the connector's records ask for {other}"
     yield from (f"  connector: {one}" for one in found.advice)
-
-
-def _part(settings: Settings, region: Region, first: Position, end: Position) -> Consumed | None:
-    """Return these records; None if they were trimmed meanwhile: then they are not the newest ones."""
-    from lancewal_ingest.append.prepare import Consumed
-    from lancewal_kafka.reread import read_records
-
-    try:
-        records, _ = read_records(settings.kafka.client(), _GROUP, region, first, end)
-    except RetentionLost:
-        return None
-    return Consumed(region, first, end, records)
 
 
 def _seen(part: Consumed, bad: Mapping[int, _Why], passed_over: Collection[int]) -> Iterable[_Seen]:
@@ -209,7 +144,7 @@ def _judged(
     declared = [(name, column, column_source(column)) for name, column in table.columns.items()]
     numbers = itertools.count()
     contract = Contract(
-        table_uuid=_GROUP,
+        table_uuid=GROUP,
         topic=part.region.topic,
         topic_id=facts.topic_id,
         partitions=facts.partitions,

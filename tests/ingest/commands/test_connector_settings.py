@@ -21,8 +21,8 @@ from lancewal_core.rows.fold import fold
 from lancewal_core.settings.load import Settings
 from lancewal_core.table.contract import Contract
 from lancewal_ingest.append.prepare import Consumed, Preparer
-from lancewal_ingest.commands import settings_text
-from lancewal_ingest.commands.connector_topic import connector_topic
+from lancewal_ingest.commands.proposals import settings_text
+from lancewal_ingest.commands.proposals.connector_topic import connector_topic
 from lancewal_ingest.commands.proposed_settings import connector_settings
 from lancewal_ingest.decode.value_decoder import NO_SCHEMAS, Schemas
 from lancewal_kafka.topic import TopicState
@@ -226,13 +226,6 @@ def value(of: Mapping[str, object], **types: object) -> Row:
 
 def test_fields_of_newer_schemas_come_first() -> None:
     """A field that only an older schema has is a column too, since the table reads its records."""
-
-    def value(of: Mapping[str, object], **types: object) -> Row:
-        fields = [
-            {"field": name, **(kind if isinstance(kind, dict) else {"type": kind})} for name, kind in types.items()
-        ]
-        return {"schema": {"type": "struct", "fields": fields}, "payload": of}
-
     key = value(KEY, id="int32")
     cut = {"type": "int64", "name": "org.apache.kafka.connect.data.Timestamp"}
     text_of_time = {"type": "string", "name": "io.debezium.time.IsoTime"}
@@ -377,8 +370,9 @@ KEY, ROW = {"id": 1}, {"id": 1, "name": "x"}
         ([sent(KEY, event(ROW)), sent(KEY, {"schema": {"type": "struct", "fields": [{"field": "id", "type": "int32"}]},
                                           "payload": {"id": 1}}, 0, 1)], "several formats: connect-json.*json"),
         ([sent(KEY, event(ROW)), sent({"name": "x"}, event(ROW), 0, 1)], "keys of several forms.*name.*id"),
-        ([sent({"no": 1}, event(ROW))], "record key has no, and the row has not"),
+        ([sent({"no": 1}, event(ROW))], r"fields that the row lacks \(no\), so it names no row"),
         ([sent({"a.b": 1}, event({"a.b": 1, "x": 1}))], r"cannot be keys of a table: a\.b"),
+        ([sent({"schema": {"type": "struct", "fields": []}, "payload": {}}, event(ROW))], "record key has no field, so"),
         ([sent({"id": [1]}, event(ROW))], "record key is no struct"),
         ([sent(b"1", event(ROW))], "record key is no struct"),
         ([sent(b"{", event(ROW))], "record key is no struct"),

@@ -215,7 +215,7 @@ def test_the_first_message_of_a_proto_file(tmp_path: Path, capsys: pytest.Captur
     assert "record" not in yaml.safe_load(alone)["table"]["format"]
     many = schema + "".join(f"message M{n} {{}} " for n in range(12))
     assert "No rows: shop.Other, shop.M0, shop.M1, " in proposal(tmp_path, many, "order.proto")
-    assert "shop.M8, and 3 more.\n" in proposal(tmp_path, many, "order.proto")
+    assert "shop.M8 and 3 more.\n" in proposal(tmp_path, many, "order.proto")
     with pytest.raises(InvalidInput, match="the schema has no message"):
         proposal(tmp_path, 'syntax = "proto3";', "order.proto")
     for wrong in ("message", 'import "away.proto"; message M { A a = 1; }', "x" * 200, "\0"):

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from lancewal_core.errors import counted
-from lancewal_ingest.commands.connector_record import ConnectorFacts
+from lancewal_ingest.commands.proposals.connector_record import ConnectorFacts
+from lancewal_ingest.commands.proposals.settings_text import listed
 
 if TYPE_CHECKING:
-    from lancewal_ingest.commands.settings_text import Fields
+    from lancewal_ingest.commands.proposals.settings_text import Fields
 
-_NAMED_MAX = 20
 _TRIED = ("postgresql", "mysql", "mariadb")
 _FULL = "REPLICA IDENTITY FULL"
 _CUT = ("org.apache.kafka.connect.data.Timestamp", "org.apache.kafka.connect.data.Time")
@@ -81,9 +81,3 @@ def advice(seen: ConnectorFacts, fields: Fields, *, compacted: bool) -> Iterator
 def _may_be_null(type_: pa.DataType) -> bool:
     """Return whether the connector may write null for a value of the type that did not change."""
     return isinstance(type_, pa.ListType | pa.FixedSizeListType)
-
-
-def listed(names: Sequence[str]) -> str:
-    """Return names for a sentence.  Names come from records, so each is written as ASCII."""
-    shown = ", ".join(ascii(name[:100])[1:-1] for name in names[:_NAMED_MAX])
-    return f"{shown} and {len(names) - _NAMED_MAX} more" if names[_NAMED_MAX:] else shown

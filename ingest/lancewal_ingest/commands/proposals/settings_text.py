@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from lancewal_core.errors import InvalidSchema, counted
+from lancewal_core.errors import InvalidSchema, counted, some_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -139,6 +139,11 @@ def flow(value: object) -> str:
 
     text: str = yaml.safe_dump([value], allow_unicode=True, width=sys.maxsize, default_flow_style=True)
     return text.strip()[1:-1]
+
+
+def listed(names: Sequence[str], most: int = 20) -> str:
+    """Return names of a schema or of records for a sentence."""
+    return some_of([said(name) for name in names], most)
 
 
 def said(name: str) -> str:

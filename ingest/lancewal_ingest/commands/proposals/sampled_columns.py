@@ -18,8 +18,8 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from lancewal_ingest.decode.framed.new_columns import NESTING_MAX, possible
+from lancewal_ingest.decode.json.cells import FLOAT_NAMES
 
-_NOT_NUMBERS = frozenset({"NaN", "Infinity", "-Infinity"})
 _STRUCTS: Mapping[frozenset[str], pa.DataType] = {
     frozenset({"scale", "value"}): pa.struct([("scale", pa.int32()), ("value", pa.binary())]),
     frozenset({"wkb", "srid"}): pa.struct([("wkb", pa.binary()), ("srid", pa.int32())]),
@@ -67,7 +67,7 @@ def _type(values: Sequence[object], depth_left: int) -> pa.DataType | None:
     kinds = {type(value) for value in values}
     if kinds <= {float, int, str} and float in kinds:
         texts = {value for value in values if isinstance(value, str)}
-        return pa.float64() if texts <= _NOT_NUMBERS else None
+        return pa.float64() if texts <= {*FLOAT_NAMES} else None
     if len(kinds) != 1 or depth_left == 0:
         return None
     (kind,) = kinds

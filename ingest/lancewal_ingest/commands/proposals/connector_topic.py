@@ -23,10 +23,11 @@ import pyarrow as pa
 
 from lancewal_core.errors import InvalidInput, counted
 from lancewal_core.rows.schema import RowSchema
-from lancewal_ingest.commands.connector_advice import advice, listed
-from lancewal_ingest.commands.connector_record import ConnectorFacts, ConnectorRecord, What, add, value_of
-from lancewal_ingest.commands.connector_schema import ConnectorSchema, ConnectorSchemas
-from lancewal_ingest.commands.sampled_columns import column_of
+from lancewal_ingest.commands.proposals.connector_advice import advice
+from lancewal_ingest.commands.proposals.connector_record import ConnectorFacts, ConnectorRecord, What, add, value_of
+from lancewal_ingest.commands.proposals.connector_schema import ConnectorSchema, ConnectorSchemas
+from lancewal_ingest.commands.proposals.sampled_columns import column_of
+from lancewal_ingest.commands.proposals.settings_text import listed
 from lancewal_ingest.decode.naming import Naming
 from lancewal_ingest.decode.value_decoder import Schemas
 from lancewal_ingest.envelopes.envelope import EnvelopeRules
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from lancewal_core.record_keys.key_format import KeyFormat
     from lancewal_core.settings.sections import Envelope, ValueFormat
     from lancewal_ingest.append.prepare import Consumed
-    from lancewal_ingest.commands.settings_text import Fields
+    from lancewal_ingest.commands.proposals.settings_text import Fields
 
 _ZONED = "io.debezium.time.ZonedTimestamp"
 _APART_MS = 10_000
@@ -89,15 +90,15 @@ def connector_topic(
     missing = [name for name in key.names if name not in dict(fields)]
     if missing or not key.names:
         raise InvalidInput(
-            f"the record key has {listed(missing) if missing else 'no field'}, and the row has not: such a key names no "
-            "row. Key by columns of the row: message.key.columns in the connector, and no transformation that changes keys"
+            f"the record key has {f'fields that the row lacks ({listed(missing)})' if missing else 'no field'}, so it names "
+            "no row. Key by columns of the row: message.key.columns in the connector, and no transformation that changes keys"
         )
     fields = _as_keys(seen.schemas, fields, key.names)
     if not seen.schemas:  # such a key holds texts, integers and booleans, so its columns have no other type
         remarks = {name: remark for name, remark in remarks.items() if name not in key.names}
     return ConnectorTopic(
         "debezium" if enveloped else "debezium-unwrapped",
-        format_,  # type: ignore[arg-type]  # forms have formats of values
+        format_,
         key.format,
         key.names,
         fields,

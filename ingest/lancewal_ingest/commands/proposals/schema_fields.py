@@ -14,7 +14,7 @@ from lancewal_core.errors import InvalidInput
 if TYPE_CHECKING:
     from lancewal_core.settings.sections import ValueFormat
     from lancewal_core.wal.writer_schemas import WriterSchema
-    from lancewal_ingest.commands.settings_text import Fields
+    from lancewal_ingest.commands.proposals.settings_text import Fields
 
 
 class RecordSchema(NamedTuple):

@@ -17,11 +17,11 @@ import pyarrow as pa
 
 from lancewal_core.errors import InvalidInput
 from lancewal_core.record_keys.json_compact import json_key
-from lancewal_ingest.commands.connector_schema import ConnectorSchema, ConnectorSchemas
+from lancewal_ingest.commands.proposals.connector_schema import ConnectorSchema, ConnectorSchemas
 from lancewal_ingest.decode.framed.frames import APICURIO_ADVICE, SCHEMA_HEADER, FrameReader
 from lancewal_ingest.decode.json.foreign import framed_format, other_envelope
 from lancewal_ingest.decode.record_keys import KEY_SCHEMA_HEADER
-from lancewal_ingest.envelopes.debezium_json import LETTERS, NO_ROWS, passed_over
+from lancewal_ingest.envelopes.debezium_json import ROWS, passed_over
 from lancewal_ingest.envelopes.unwrapped import DELETED, OLD_KEY
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class ConnectorRecord(NamedTuple):
 class ConnectorFacts:
     """Facts of the records so far, newer ones first."""
 
-    forms: dict[tuple[str, bool | None], str] = field(default_factory=dict)
+    forms: dict[tuple[ValueFormat, bool | None], str] = field(default_factory=dict)
     """Each form of values, with a record that has it."""
     keys: dict[ConnectorKey, str] = field(default_factory=dict)
     rows: list[Mapping[str, Any]] = field(default_factory=list)
@@ -139,22 +139,35 @@ def _classified(
     record: ConnectorRecord, members: Mapping[str, Any], format_: ValueFormat, schema: ConnectorSchema | None
 ) -> ConnectorValue:
     letter, source = members.get("op"), members.get("source")
-    if not (isinstance(letter, str) and isinstance(source, dict) and {"before", "after"} & members.keys()):
-        if isinstance(letter, str) and letter == "m" and isinstance(source, dict):
+    if isinstance(letter, str) and isinstance(source, dict) and (letter == "m" or {"before", "after"} & members.keys()):
+        return _of_event(record, letter, members, format_, schema)
+    if passed_over(members) is not None:
+        return ConnectorValue("beside rows")
+    other = other_envelope(members, ())
+    if other is not None:
+        raise InvalidInput(f"{record.at}: the value is {other}, which no table can have")
+    if members.get(DELETED) == "true":
+        return ConnectorValue("delete", format_, False, schema=schema)
+    return ConnectorValue("row", format_, False, members, schema)
+
+
+def _of_event(
+    record: ConnectorRecord,
+    letter: str,
+    members: Mapping[str, Any],
+    format_: ValueFormat,
+    schema: ConnectorSchema | None,
+) -> ConnectorValue:
+    source, row = members["source"], members.get("after")
+    match letter:
+        case "d":
+            return ConnectorValue("delete", format_, True, schema=schema, source=source)
+        case "t":
+            return ConnectorValue("truncate")
+        case "m":
             return ConnectorValue("beside rows")
-        if passed_over(members) is not None:
-            return ConnectorValue("beside rows")
-        other = other_envelope(members, ())
-        if other is not None:
-            raise InvalidInput(f"{record.at}: the value is {other}, which no table can have")
-        if members.get(DELETED) == "true":
-            return ConnectorValue("delete", format_, False, schema=schema)
-        return ConnectorValue("row", format_, False, members, schema)
-    row = members.get("after")
-    if letter == "t" or letter not in LETTERS:
-        return ConnectorValue("truncate" if letter == "t" else "unreadable")
-    if letter in NO_ROWS:
-        return ConnectorValue("delete" if letter == "d" else "beside rows", format_, True, schema=schema, source=source)
+        case _ if letter not in ROWS:
+            return ConnectorValue("unreadable")
     if not isinstance(row, dict):
         raise InvalidInput(
             f"{record.at}: member after is no object, so the event has no row. The connector of MongoDB writes such events"

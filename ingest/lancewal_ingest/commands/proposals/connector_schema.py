@@ -15,7 +15,7 @@ import orjson
 import pyarrow as pa
 
 from lancewal_core.errors import InvalidInput
-from lancewal_ingest.commands.schema_fields import RecordSchema, of_connect, of_writer
+from lancewal_ingest.commands.proposals.schema_fields import RecordSchema, of_connect, of_writer
 from lancewal_ingest.decode.avro.column_of import AvroColumnTypes
 from lancewal_ingest.decode.avro.schema import AvroRecord, parse_schema
 from lancewal_ingest.decode.connect.schema import parse_schema as parse_connect
