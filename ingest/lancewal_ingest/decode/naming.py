@@ -107,7 +107,7 @@ class Naming:
     advice: Advice | None = None
     """Words that refusals of cells add; None: they add none."""
     stand_ins: Mapping[str, str] = field(default_factory=dict)
-    """A text that a column of form ``json_text`` takes although it is no JSON, since a connector writes it in place of values
+    """A text that a column of form ``json_text`` takes although it is no JSON.  A connector writes the text in place of values
     that it could not read."""
 
     def in_values(self, rows: RowSchema) -> RowSchema:
