@@ -227,7 +227,7 @@ class ComparedKeys:
         for wrong, parts in self._decoded(given):
             refused |= wrong
             for at, columns in parts:
-                cells = zip(*(columns[place].to_pylist() for place in self._places), strict=True)
+                cells = zip(*(_cells(columns[place]) for place in self._places), strict=True)
                 for index, row in zip(at.tolist(), cells, strict=True):
                     found[index] = row
         for index, refusal in refused.items():
@@ -314,6 +314,12 @@ def _places(rows: RowSchema) -> list[int] | None:
     """Return the place in the region key of each column of the primary key; None if not all are in it."""
     whole = set(rows.region_key) == set(rows.primary_key)
     return [rows.region_key.index(name) for name in rows.primary_key] if whole else None
+
+
+def _cells(column: pa.Array) -> list[object]:
+    """Return the cells of a column as Arrow takes them.  Dates are numbers of days: Python's end with the year 9999."""
+    days = pa.types.is_date32(column.type)
+    return (column.view(pa.int32()) if days else column).to_pylist()  # type: ignore[no-any-return] # pyarrow has no types
 
 
 def _differs(names: Sequence[str]) -> Refusal:

@@ -12,6 +12,7 @@ import pytest
 
 from lancewal_core.record_keys.key_format import encode_region_key, key_codec
 from lancewal_core.rows.schema import Op, RowSchema
+from lancewal_ingest.decode.connect.decoder import ConnectDecoder
 from lancewal_ingest.decode.decoder import Decoder
 from lancewal_ingest.decode.json.decoder import JsonDecoder
 from lancewal_ingest.decode.record_keys import ComparedKeys, EncodedKeys
@@ -63,3 +64,19 @@ def test_keys(name: str, in_json: bool) -> None:
     assert found.rows.select([*names, "v"]).to_pylist() == [{**one, "v": 5}, {**one, "v": None}]
     assert {bad.offset: bad.kind for bad in found.rejected}[106] == "key_differs"
     assert [bad.offset for bad in found.rejected] == [106, 109]
+
+
+def test_deletes_of_dates_that_python_does_not_hold() -> None:
+    """PostgreSQL has dates up to the year 5874897, and infinity.  Keys with schemas have each number of days."""
+    columns = pa.schema([("a", pa.date32())])
+    rows, of_key = (RowSchema(of, ("a",), ("a",)) for of in (pa.schema([*columns, ("v", pa.int64())]), columns))
+    field = {"field": "a", "type": "int32", "name": "io.debezium.time.Date"}
+    days = [0, 2_932_897, 2**31 - 1, -(2**31)]
+    keys = [
+        json.dumps({"schema": {"type": "struct", "fields": [field]}, "payload": {"a": day}}).encode() for day in days
+    ]
+    compared = ComparedKeys(ConnectDecoder(of_key), rows, {})
+    decoder = Decoder(rows, JsonDecoder(rows), patches=True, record_bytes_max=1000, keys=compared)
+    found = decoder.decode(records([None] * len(days), keys=keys))
+    assert found.rows["a"].view(pa.int32()).to_pylist() == days
+    assert found.rows["_op"].to_pylist() == [Op.DELETE] * len(days)
