@@ -107,6 +107,8 @@ def _remark(type_: pa.DataType, values: Sequence[object], placeholder: str) -> s
     if type_ == pa.int64():
         return _of_integers([value for value in values if isinstance(value, int)])
     if type_ == pa.float64():
+        if any(isinstance(value, str) for value in values):  # one of FLOAT_NAMES
+            return "NaN and infinity are bad records here, and values in connect-json and avro"
         return "if it is numeric: decimal.handling.mode=string, since double loses digits"
     if type_ == _SCALED:
         return "numeric without a scale: with decimal.handling.mode=string it is one decimal column"
