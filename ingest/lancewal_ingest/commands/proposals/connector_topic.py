@@ -87,12 +87,7 @@ def connector_topic(
         _refuse_lost_deletes(seen, parts)
     ((format_, enveloped),) = {form for form in seen.forms if form[1] is not None}
     key = next(iter(seen.keys))
-    missing = [name for name in key.names if name not in dict(fields)]
-    if missing or not key.names:
-        raise InvalidInput(
-            f"the record key has {f'fields that the row lacks ({listed(missing)})' if missing else 'no field'}, so it names "
-            "no row. Key by columns of the row: message.key.columns in the connector, and no transformation that changes keys"
-        )
+    _refuse_other_key(key.names, fields)
     fields = _as_keys(seen.schemas, fields, key.names)
     if not seen.schemas:  # such a key holds texts, integers and booleans, so its columns have no other type
         remarks = {name: remark for name, remark in remarks.items() if name not in key.names}
@@ -160,6 +155,17 @@ def _refuse_without_key(seen: ConnectorFacts, fields: Fields, schemas: Schemas) 
         raise InvalidInput(
             f"{at}the record has no key, so no delete can name its row. Give the source table a primary key, or set "
             "message.key.columns in the connector"
+        )
+
+
+def _refuse_other_key(key: Sequence[str], fields: Fields) -> None:
+    """Raise ``InvalidInput`` if the key does not consist of fields of the row."""
+    missing = [name for name in key if name not in dict(fields)]
+    if missing or not key:
+        wrong = f"fields that the row lacks ({listed(missing)})" if missing else "no field"
+        raise InvalidInput(
+            f"the record key has {wrong}, so it names no row. Key by columns of the row: message.key.columns in the "
+            "connector, and no transformation that changes keys"
         )
 
 
