@@ -254,16 +254,20 @@ class CdcSoak:
         self.mark()
         for table, copy in self.copies.items():
             expected = self.of_postgres((more or {}).get(table, table))
-            found: list[dict[int, dict[str, Any]]] = []
-
-            def read(copy: FollowingTable = copy, found: list[dict[int, dict[str, Any]]] = found) -> bool:
-                rows = copy.rows_at_end()
-                found.extend([] if rows is None else [rows])
-                return bool(found)
-
-            self.until(read)
-            self.counts["cells"] += compare(table, found[0], expected, sparse=self.form != "json")
+            self.counts["cells"] += compare(table, self.rows_at_end(copy), expected, sparse=self.form != "json")
         self.counts["quiet points"] += 1
+
+    def rows_at_end(self, copy: FollowingTable) -> dict[int, dict[str, Any]]:
+        """Rows of a read that has all records of the topic, once they are durable."""
+        found: list[dict[int, dict[str, Any]]] = []
+
+        def read() -> bool:
+            rows = copy.rows_at_end()
+            found.extend([] if rows is None else [rows])
+            return bool(found)
+
+        self.until(read)
+        return found[0]
 
     def of_postgres(self, table: str) -> dict[int, dict[str, Any]]:
         cursor = self.connection.execute(f"SELECT * FROM {table}".encode())
@@ -565,15 +569,7 @@ def slot(servers: CdcServers, form: str, seed: int, statements: int) -> Counter[
         stay = {key: row for key, row in before.items() if key not in meanwhile}
         assert len(stay) > 5
         run.mark()
-        found: list[dict[int, dict[str, Any]]] = []
-
-        def there() -> bool:
-            rows = copy.rows_at_end()
-            found.extend([] if rows is None else [rows])
-            return bool(found)
-
-        run.until(there)
-        compare("rows", found[0], {**stay, **run.of_postgres("rows")}, sparse=False)
+        compare("rows", run.rows_at_end(copy), {**stay, **run.of_postgres("rows")}, sparse=False)
         run.counts["rows that stay"] = len(stay)
     return run.counts
 
