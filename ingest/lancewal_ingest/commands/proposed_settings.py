@@ -9,7 +9,8 @@
 5. From a topic of Debezium's connector, the newest records say all of it (``connector_topic``), and comments name settings
    of the connector that are missing or harmful.
 6. No secret of the settings is shown.  Nothing is written without a folder.  In a folder each topic that matches has a file
-   of its own, and no file is overwritten.  A topic of which no table can be made does not keep others from theirs.
+   of its own, but for dead letters of another topic.  No file is overwritten.  A topic of which no table can be made does
+   not keep others from theirs.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lancewal_core.errors import InvalidInput, InvalidSettings, RecordsUnreadable, TopicMissing, counted
+from lancewal_core.names.words import dead_letters_of
 from lancewal_core.settings.sections import PLACEHOLDER
 from lancewal_ingest.commands.proposals.schema_fields import RecordSchema, of_connect, of_writer
 from lancewal_ingest.commands.proposals.settings_text import (
@@ -117,7 +119,9 @@ def _of_topics(settings: Settings, pattern: str, folder: Path | None) -> str:
     if folder is None:
         return of_topic(pattern)
     wanted = re.compile(".*".join(map(re.escape, pattern.split("*"))))
-    topics = [name for name in inspector.names() if wanted.fullmatch(name) and not name.startswith(_OF_PROGRAMS)]
+    names = inspector.names()
+    letters = set(map(dead_letters_of, names))
+    topics = [n for n in names if wanted.fullmatch(n) and n not in letters and not n.startswith(_OF_PROGRAMS)]
     if not topics:
         raise InvalidInput(f"--from-debezium {pattern[:SHOWN]!a}: no topic matches")
     try:

@@ -181,10 +181,11 @@ def test_a_proposal_from_the_newest_records(
 def test_a_file_for_each_topic_of_a_connector(
     kafka: KafkaBroker, topic_name: str, config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The pattern is anchored.  A topic without a table is named with the reason, and no file is overwritten."""
+    """The pattern is anchored, and takes no dead letters.  A topic without a table has a reason.  No file is overwritten."""
     tables = ("accounts", "nopk", "keychg")
     names = {table: f"{topic_name}.public.{table}" for table in tables}
     others = [f"{topic_name}.publicity", f"x{topic_name}.public.accounts", f"__{topic_name}.public.keychg"]
+    others.append(f"{names['accounts']}.dead-letters")
     make_topics(kafka.bootstrap_servers, dict.fromkeys([*names.values(), *others], 1))
     producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
     for table, name in names.items():
