@@ -391,12 +391,12 @@ def test_a_topic_without_a_table_says_why(records: list[Sample], says: str) -> N
 def test_odd_names_and_values(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     row = {
         "id": 1, "Id": 1709210096789, "mix": 1.5,
-        "a b": "x", "Ünï\n": 3, "no.1": 4, "": 5, "_rowid": 6, "uri: x #": None, "big": 1 << 63,
+        "a b": "x", "ü\x85": 3, "Ünï\n": 3, "no.1": 4, "": 5, "_rowid": 6, "uri: x #": None, "big": 1 << 63,
         "two": "x", "deep": [[[1.5, None], []]], "__deleted": "false", "__op": "c", "map": {"k": "v", "n": None},
     }  # fmt: skip
     text = proposed([sent(KEY, row), sent(KEY, {**row, "two": 1, "mix": "x", "old": True}, 0, 1)])
     assert yaml.safe_load(text)["table"]["columns"] == {
-        "id": "int64", "Id_2": {"type": "int64", "field": "Id"}, "a b": "string", "__op": "string",
+        "id": "int64", "Id_2": {"type": "int64", "field": "Id"}, "a b": "string", "ü\x85": "int64", "__op": "string",
         "Ünï\n": "int64", "field_rowid": {"type": "int64", "field": "_rowid"}, "uri: x #": "string", "old": "bool",
         "deep": "list<list<list<float64>>>", "map": "map<string, string>",
     }  # fmt: skip

@@ -26,6 +26,8 @@ SHOWN = 100
 _NOT_TAKEN_MAX = 100
 """Most fields without a column that are listed."""
 
+_NEXT_LINE = "\x85"
+
 Columns = dict[str, tuple["pa.DataType", str | None]]
 """Type of each column, and the name in records if that is another one."""
 
@@ -127,18 +129,29 @@ def _type_text(type_: pa.DataType) -> str:
 
 def block(value: Mapping[str, object]) -> str:
     """Return a mapping as YAML, over several lines."""
-    import yaml
-
-    text: str = yaml.safe_dump(value, sort_keys=False, allow_unicode=True, width=sys.maxsize)
-    return text.rstrip("\n")
+    return _dumped(value, sort_keys=False).rstrip("\n")
 
 
 def flow(value: object) -> str:
     """Return a text or a list as YAML, on one line."""
+    return _dumped([value], default_flow_style=True).strip()[1:-1]
+
+
+def _dumped(value: object, *, sort_keys: bool = True, default_flow_style: bool = False) -> str:
     import yaml
 
-    text: str = yaml.safe_dump([value], allow_unicode=True, width=sys.maxsize, default_flow_style=True)
-    return text.strip()[1:-1]
+    def dumped(*, escapes: bool) -> str:
+        text: str = yaml.safe_dump(
+            value,
+            sort_keys=sort_keys,
+            default_flow_style=default_flow_style,
+            allow_unicode=not escapes,
+            width=sys.maxsize,
+        )
+        return text
+
+    text = dumped(escapes=False)
+    return dumped(escapes=True) if _NEXT_LINE in text else text  # PyYAML would read it as a blank
 
 
 def listed(names: Sequence[str], most: int = 20) -> str:
