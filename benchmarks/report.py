@@ -92,6 +92,17 @@ def _formats_rows() -> Iterator[_Row]:
         yield f"{text}, rows a second", f"{kind}_rows_per_s", "-", ",.0f"
 
 
+def _commits_rows() -> Iterator[_Row]:
+    for name, text in (
+        ("all", "from COMMIT in PostgreSQL to a read that shows the row"),
+        ("connect", "of this: to the Kafka record (Connect)"),
+        ("lancewal", "of this: from the Kafka record on (lancewal)"),
+    ):
+        for at in (50, 99):
+            yield f"{text}, p{at}, ms", f"{name}_p{at}_ms", "-", ",.0f"
+    yield "rows never seen", "rows_unseen", "0", ",.0f"
+
+
 def _headers_rows() -> Iterator[_Row]:
     for kind, text in (("trace", "one trace header"), ("debezium", "Debezium's four headers")):
         yield (
@@ -528,6 +539,7 @@ ROWS: dict[str, list[_Row]] = {
     "steady": [*_steady_rows()],
     "partitions": [*_partitions_rows()],
     "formats": list(_formats_rows()),
+    "commits": list(_commits_rows()),
     "headers": list(_headers_rows()),
     "wrong-topic": [
         ("records produced", "records", "-", ",.0f"),
