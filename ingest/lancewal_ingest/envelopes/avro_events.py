@@ -41,7 +41,7 @@ class AvroEventFormat(AvroFormat):
 
     def __init__(self, rows: RowSchema, naming: Naming, envelope: EnvelopeRules) -> None:
         super().__init__(rows, naming)
-        self._events = EventRows(rows, envelope)
+        self._event_rows = EventRows(rows, envelope)
 
     def decoder(self, schema: WriterSchema, path: tuple[int, ...]) -> PayloadDecoder:  # type: ignore[override] # of events
         writer = parse_record(schema, self._naming)
@@ -53,7 +53,7 @@ class AvroEventFormat(AvroFormat):
             raise SchemaUnusable(_NO_ENVELOPE, WRONG_FORMAT)
         row = row_of(writer)
         rows = None if row is None else AvroPayloads(row, self._rows, self._naming)
-        return AvroEvents(writer, rows, self._events)
+        return AvroEvents(writer, rows, self._event_rows)
 
 
 class BesideRows:
@@ -77,7 +77,7 @@ class AvroEvents:
 
     def __init__(self, writer: AvroRecord, rows: AvroPayloads | None, events: EventRows) -> None:
         self._rows = rows
-        self._events = events
+        self._event_rows = events
         self._opener = EventOpener(writer, events, compares=rows is not None and not rows.refuses_all)
         self.fills: Collection[str] = () if rows is None else rows.fills
         self.growth = (0, 0) if rows is None else rows.growth
@@ -111,7 +111,7 @@ class AvroEvents:
         refused += [RefusedValue(n, ENVELOPE, unknown) for n in at.pop(OTHER_LETTER, _NONE).tolist()]
         deletes = at.pop("d", _NONE)
         passed_over = {"message": at.pop("m")} if "m" in at else {}
-        if "r" in at and "r" not in self._events.decoded:
+        if "r" in at and "r" not in self._event_rows.decoded:
             passed_over["snapshot_row"] = at.pop("r")
         for letter, places in at.items():
             message = NO_FIELD if self._rows is None else f"field after: expected a row, since op is {letter}"
@@ -123,5 +123,5 @@ class AvroEvents:
         starts = payloads.starts[chosen]
         datums = Payloads(payloads.data, starts + found.starts[chosen], starts + found.ends[chosen])
         rows = self._rows.decode(datums, np.zeros(len(chosen), np.uint8), found.rows(chosen))
-        decoded = self._events.finished(rows.at(chosen), found.facts)
+        decoded = self._event_rows.finished(rows.at(chosen), found.facts)
         return replace(decoded, refused=[*refused, *decoded.refused], passed_over=passed_over, deletes=deletes)

@@ -95,7 +95,7 @@ class EventTexts:
 
     def __init__(self, rows: TextDecoder, events: EventRows) -> None:
         self._rows = rows
-        self._events = events
+        self._event_rows = events
         self._undecoded = LETTERS - events.decoded
         self._letter_of = np.array([letter if (letter := chr(byte)) in events.decoded else "" for byte in range(256)])
         """The operation that a byte names; empty if it is none whose rows are decoded."""
@@ -124,11 +124,11 @@ class EventTexts:
 
     def _decoded(self, rows: _Rows) -> DecodedValues:
         found = self._rows.decode(rows.texts, np.zeros(len(rows.at), np.uint8))
-        return self._events.finished(found, rows.facts).at(rows.at)
+        return self._event_rows.finished(found, rows.facts).at(rows.at)
 
     def _by_shape(self, values: Sequence[bytes]) -> tuple[_Rows, Sequence[int]]:
         """Return the rows of values whose ends have shapes, and the places of the other values."""
-        count, members, begin = len(values), self._events.members, len(NO_BEFORE)
+        count, members, begin = len(values), self._event_rows.members, len(NO_BEFORE)
         sizes = lengths(values)
         data, ends = np.frombuffer(b"".join(values), np.uint8), np.cumsum(sizes)
         begins = ends - sizes
@@ -160,7 +160,7 @@ class EventTexts:
         """Look at the values at these places.  Return those with rows, and add the rest to ``others``."""
         at, events = list[int](), list[RowEvent]()
         for place in places:
-            quick = None if strictly else read(values[place], self._undecoded, self._events.members)
+            quick = None if strictly else read(values[place], self._undecoded, self._event_rows.members)
             if (
                 quick is not None and quick.row is not None and quick.letter not in self._undecoded
             ):  # nearly every event
@@ -168,7 +168,7 @@ class EventTexts:
                 events.append(quick)
                 continue
             try:
-                event: RowEvent | OtherEvent = quick or read_strictly(values[place], self._events.members)
+                event: RowEvent | OtherEvent = quick or read_strictly(values[place], self._event_rows.members)
                 kind = self._without_row(event)
             except Refusal as refusal:
                 others.refused.append(RefusedValue.of(place, refusal))
@@ -179,7 +179,7 @@ class EventTexts:
                 at.append(place)
                 events.append(event)
         numbers = {
-            name: _numbers([event.numbers[n] for event in events]) for n, name in enumerate(self._events.members)
+            name: _numbers([event.numbers[n] for event in events]) for n, name in enumerate(self._event_rows.members)
         }
         letters = np.array([event.letter for event in events], "<U1")
         has_before = np.array([event.has_before for event in events], np.bool_)
