@@ -151,8 +151,12 @@ class EventTexts:
                 of_all[places], has[places] = whole_numbers(data, starts, shape, name), True
         is_row = facts.letters != ""
         at = np.flatnonzero(is_row)
-        texts = [values[place][begin:-size] for place, size in zip(at.tolist(), tails[at].tolist(), strict=True)]
-        return _Rows(at, texts, facts.some(at)), np.flatnonzero(~is_row).tolist()
+        others: Sequence[int] = ()
+        if len(at) < count:
+            others = np.flatnonzero(~is_row).tolist()
+            values, tails, facts = [values[place] for place in at.tolist()], tails[at], facts.some(at)
+        texts = [value[begin:-size] for value, size in zip(values, tails.tolist(), strict=True)]
+        return _Rows(at, texts, facts), others
 
     def _one_by_one(
         self, values: Sequence[bytes], places: Iterable[int], others: _WithoutRow, *, strictly: bool
