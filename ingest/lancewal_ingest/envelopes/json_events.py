@@ -162,14 +162,14 @@ class EventTexts:
         self, values: Sequence[bytes], places: Iterable[int], others: _WithoutRow, *, strictly: bool
     ) -> _Rows:
         """Look at the values at these places.  Return those with rows, and add the rest to ``others``."""
-        at, events = list[int](), list[RowEvent]()
+        at, found = list[int](), list[RowEvent]()
         for place in places:
             quick = None if strictly else read(values[place], self._undecoded, self._event_rows.members)
             if (
                 quick is not None and quick.row is not None and quick.letter not in self._undecoded
             ):  # nearly every event
                 at.append(place)
-                events.append(quick)
+                found.append(quick)
                 continue
             try:
                 event: RowEvent | OtherEvent = quick or read_strictly(values[place], self._event_rows.members)
@@ -181,13 +181,13 @@ class EventTexts:
                 others.kinds.setdefault(kind, []).append(place)
             elif isinstance(event, RowEvent):
                 at.append(place)
-                events.append(event)
+                found.append(event)
         numbers = {
-            name: _numbers([event.numbers[n] for event in events]) for n, name in enumerate(self._event_rows.members)
+            name: _numbers([event.numbers[n] for event in found]) for n, name in enumerate(self._event_rows.members)
         }
-        letters = np.array([event.letter for event in events], "<U1")
-        has_before = np.array([event.has_before for event in events], np.bool_)
-        texts = [event.row or b"" for event in events]
+        letters = np.array([event.letter for event in found], "<U1")
+        has_before = np.array([event.has_before for event in found], np.bool_)
+        texts = [event.row or b"" for event in found]
         return _Rows(np.array(at, np.int64), texts, EventFacts(letters, has_before, numbers))
 
     def _without_row(self, event: RowEvent | OtherEvent) -> str | None:
