@@ -68,8 +68,8 @@ class RacedTable(ScriptedTable):
         self.landed.append(outcome.version if isinstance(outcome, Committed) else None)
         return outcome
 
-    def newest(self) -> LancePinnedTable:
-        pinned = super().newest()
+    def _open(self, version: int | None = None) -> LancePinnedTable:
+        pinned = super()._open(version)
         if self._extending and self.before:
             self.before.pop(0)()  # the extension goes on from the version that it has opened
         return pinned

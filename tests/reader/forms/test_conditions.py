@@ -424,7 +424,7 @@ def test_every_filter_that_a_page_shows_passes() -> None:
         [
             *[(name, pa.string()) for name in ("city", "status", "region", "body")],
             *[(name, pa.int64()) for name in ("id", "a", "unit price")],
-            *[(name, pa.decimal128(18, 4)) for name in ("price", "amount", "total", "fare")],
+            *[(name, pa.decimal128(18, 4)) for name in ("price", "amount", "total", "fare", "balance")],
             *[("embedding", pa.list_(pa.float32(), 3)), ("day", pa.date32()), ("at", pa.timestamp("us", "UTC"))],
         ]
     )
