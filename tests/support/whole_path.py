@@ -87,7 +87,7 @@ class Lancewal:
     def succeed(self, *command: str) -> str:
         """Run a command that must succeed; its standard output."""
         answer = self.run(*command)
-        assert answer.code == 0, f"lancewal {' '.join(command)} gave {answer.code}:\n{answer.err}"
+        assert answer.code == 0, f"lancewal {' '.join(command)} gave {answer.code}:\n{answer.out}\n{answer.err}"
         return answer.out
 
     def start(
