@@ -135,7 +135,7 @@ def test_a_segment_is_lost_and_kafka_has_dropped_its_records(
     world.verify()
 
 
-def in_the_midst(uri: str) -> Path:
+def in_the_midst(uri: str, among: frozenset[Path] | None = None) -> Path:
     """The largest segment but the first behind which its log goes on in each region that it has.
 
     What the last entry of an open generation held, nothing else shows: ingest reads it from Kafka, and no repair does.
@@ -147,7 +147,8 @@ def in_the_midst(uri: str) -> Path:
         later = [regions[other] for other in segments if other.parent == path.parent and other > path]
         return regions[path] <= set().union(*later)
 
-    return max(filter(goes_on, segments[1:]), key=lambda path: path.stat().st_size)
+    chosen = [path for path in segments[1:] if among is None or path in among]
+    return max(filter(goes_on, chosen), key=lambda path: path.stat().st_size)
 
 
 def regions_of(path: Path, key: str) -> set[Region]:
