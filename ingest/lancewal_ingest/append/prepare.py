@@ -196,9 +196,10 @@ class Preparer:
         self.weights = self._decoder.weights
         self._routing = routing_of(contract)
         self._stops_for_columns = self._decoder.schemas_have_fields and contract.on_unknown_column == "reject"
-        self._fields_are_columns = self._decoder.schemas_have_fields or contract.envelope != "none"
         """Whether a field of a schema without a column stops a partition.  Its producer writes more such records, and a letter
         for each of them would help nobody."""
+        self._fields_are_columns = self._decoder.schemas_have_fields or contract.envelope != "none"
+        """Whether a field without a column is nearly always a column of the source, so that messages name it."""
         self._stops_for_keys = not (reads_again and contract.key_forms)
 
     @property

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from lancewal_core.errors import InvalidInput, LancewalError, TopicMissing, counted
 from lancewal_core.record_keys.key_format import has_region_key
 from lancewal_core.record_keys.why_misrouted import other_partitioner
-from lancewal_core.table.contract import MISROUTED
+from lancewal_core.table.contract import MISROUTED, Column, Contract
 from lancewal_ingest.commands.proposals.sampled_records import GROUP, newest_parts, table_of_records
 
 if TYPE_CHECKING:
@@ -125,10 +125,7 @@ def _judged(
     Add the schemas of the records' keys to ``forms``.
 
     If the settings do not declare columns and keys, only other formats are recognised."""
-    from lancewal_core.rows.column_types import parse_type
     from lancewal_core.rows.schema import OFFSET
-    from lancewal_core.settings.declared import column_source, type_text
-    from lancewal_core.table.contract import Column, Contract
     from lancewal_ingest.append.prepare import Preparer, lenient
     from lancewal_ingest.decode.json.foreign import wrong_format
     from lancewal_ingest.decode.outcomes import KINDS, WRONG_FORMAT
@@ -141,11 +138,34 @@ def _judged(
         values = zip(part.records.offsets, part.records.values, part.records.headers, strict=True)
         found = ((offset, wrong_format(value or b"", headers, ())) for offset, value, headers in values)
         return {offset: (WRONG_FORMAT, message) for offset, message in found if message is not None}, ()
+    # Each record is judged, also behind one that would stop its partition.
+    contract = lenient(_contract_of(table, facts, part.region.topic))
+    schemas = AskedSchemas.of(settings.registry)
+    (judged,) = Preparer(contract, schemas=schemas).prepare_all([part])
+    while (stop := judged.outcome.stop) is not None and stop.key_form is not None:
+        forms.add(stop.key_form)
+        contract = contract.model_copy(update={"key_forms": (*contract.key_forms, stop.key_form)})
+        (judged,) = Preparer(contract, schemas=schemas).prepare_all([part])
+    entry, letters, _ = judged.outcome
+    if entry is None:
+        return {}, ()
+    why = {one.offset: (one.kind, KINDS.get(one.kind, one.kind)) for one in entry.rejected}
+    of_connector = contract.envelope != "none"  # an unexpected member is then a column of the source
+    why |= {one.offset: (one.kind, one.with_name if of_connector else one.message) for one in letters}
+    known = {*why, *entry.rows.column(OFFSET).to_pylist()}
+    return why, [offset for offset in part.records.offsets if offset < entry.next and offset not in known]
+
+
+def _contract_of(table: TableSettings, facts: TopicFacts, topic: str) -> Contract:
+    """Return the contract of a table with these settings.  Bad records stop no partition."""
+    from lancewal_core.rows.column_types import parse_type
+    from lancewal_core.settings.declared import column_source, type_text
+
     declared = [(name, column, column_source(column)) for name, column in table.columns.items()]
     numbers = itertools.count()
-    contract = Contract(
+    return Contract(
         table_uuid=GROUP,
-        topic=part.region.topic,
+        topic=topic,
         topic_id=facts.topic_id,
         partitions=facts.partitions,
         primary_key=table.primary_key,
@@ -178,21 +198,6 @@ def _judged(
         on_truncate="ignore",
         on_unknown_column=table.on_unknown_column,
     )
-    contract = lenient(contract)  # each record is judged, also behind one that would stop its partition
-    schemas = AskedSchemas.of(settings.registry)
-    (judged,) = Preparer(contract, schemas=schemas).prepare_all([part])
-    while (stop := judged.outcome.stop) is not None and stop.key_form is not None:
-        forms.add(stop.key_form)
-        contract = contract.model_copy(update={"key_forms": (*contract.key_forms, stop.key_form)})
-        (judged,) = Preparer(contract, schemas=schemas).prepare_all([part])
-    entry, letters, _ = judged.outcome
-    if entry is None:
-        return {}, ()
-    why = {one.offset: (one.kind, KINDS.get(one.kind, one.kind)) for one in entry.rejected}
-    of_connector = contract.envelope != "none"  # an unexpected member is then a column of the source
-    why |= {one.offset: (one.kind, one.with_name if of_connector else one.message) for one in letters}
-    known = {*why, *entry.rows.column(OFFSET).to_pylist()}
-    return why, [offset for offset in part.records.offsets if offset < entry.next and offset not in known]
 
 
 def _ids(type_: pa.DataType, numbers: Iterator[int]) -> tuple[int, ...]:

@@ -165,9 +165,8 @@ class EventTexts:
         at, found = list[int](), list[RowEvent]()
         for place in places:
             quick = None if strictly else read(values[place], self._undecoded, self._event_rows.members)
-            if (
-                quick is not None and quick.row is not None and quick.letter not in self._undecoded
-            ):  # nearly every event
+            # Nearly every event.
+            if quick is not None and quick.row is not None and quick.letter not in self._undecoded:
                 at.append(place)
                 found.append(quick)
                 continue

@@ -232,8 +232,9 @@ class Intake:
         """Take back records that a segment could not decode, since their schemas are not known."""
         ours = self._partitions.open.keys() & self._partitions.assigned  # not those that are leaving
         taken = {one.region: one for one in consumed if one.region in ours and len(one.records)}
-        if self._schemas is not None:
-            self._schemas.consumed({region: given.records for region, given in taken.items()})
+        if self._schemas is not None and taken:
+            records = {region: given.records for region, given in taken.items()}
+            self._schemas.consumed(records, Records.joined(list(records.values())))
         for region, given in taken.items():
             one = self._partitions.open[region]
             pending, nbytes = one.pending, int(self._weights.each(given.records).sum())

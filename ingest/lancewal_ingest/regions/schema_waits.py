@@ -106,15 +106,15 @@ class SchemaWaits:
         kind = type(cause) if isinstance(cause, RegistryUnavailable) else RegistryUnavailable
         return SchemaWait(one.held_since, left, kind(f"records wait for schema {', '.join(left)}: {cause}"))
 
-    def consumed(self, polled: Mapping[Region, Records], together: Records | None = None) -> None:
+    def consumed(self, polled: Mapping[Region, Records], together: Records) -> None:
         """Let the partitions wait that have polled records whose schemas are not known.
 
-        Each partition in ``polled`` has records, and these are in no ``Pending`` yet.  ``together``: all of them, in this
-        order."""
+        There is at least one partition, and each has records, which are in no ``Pending`` yet.  ``together``: all of them, in
+        this order."""
         preparer = self._preparer()
-        if not preparer.names_schemas or not polled:
+        if not preparer.names_schemas:
             return
-        named = preparer.schemas_of(Records.joined(list(polled.values())) if together is None else together)
+        named = preparer.schemas_of(together)
         missing = set(self._lookups.missing([key for key, _ in named]))
         borders = [0, *accumulate(map(len, polled.values()))]
         for key, indexes in named:

@@ -17,10 +17,10 @@ import pytest
 from lancewal_core.errors import ObjectCorrupt, ObjectMissing
 from lancewal_core.settings.sections import PLACEHOLDER
 from lancewal_reader.table import open_table
-from tests.audit.repair.test_segment import MemoryRecords, damage, middle, repair
+from tests.audit.repair.test_segment import MemoryRecords, damage, goes_on, middle, repair
 from tests.audit.verify.records.test_wal import verify
 from tests.support.pipeline import Pipeline
-from tests.support.repairs import check_merged, check_strong
+from tests.support.repairs import check_strong
 
 HEARTBEAT = b'{"ts_ms":1700000000000}'
 BEGIN = b'{"status":"BEGIN","id":"1:2","ts_ms":1,"event_count":null,"data_collections":null}'
@@ -102,14 +102,7 @@ def test_a_lost_segment_comes_from_the_events_again(
     assert repair(pipeline, path, topic)
     assert topic.asked
     check_strong(pipeline)
-    connector.write(40)
-    if another:
-        pipeline.crash()
-    else:
-        pipeline.ingest()
-    check_strong(pipeline)
-    pipeline.merge_all()
-    check_merged(pipeline)
+    goes_on(pipeline, another=another, write=connector.write)
 
 
 def test_verify_finds_the_table_equal_and_a_changed_row(pipeline: Pipeline, connector: Connector) -> None:

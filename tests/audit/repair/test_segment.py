@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -137,8 +137,8 @@ def repair(pipeline: Pipeline, path: Path, topic: MemoryRecords | None = None, *
         return messages(plan.lines() if dry else repair_segment(context, topic, plan))
 
 
-def goes_on(pipeline: Pipeline, *, another: bool) -> None:
-    pipeline.produce(40)
+def goes_on(pipeline: Pipeline, *, another: bool, write: Callable[[int], object] | None = None) -> None:
+    (write or pipeline.produce)(40)
     if another:
         pipeline.crash()
     else:
