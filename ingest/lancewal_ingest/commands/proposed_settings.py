@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 _VALUE, _KEY = "-value", "-key"
 _OF_PROGRAMS = "__"
 """Prefix of topics that no pattern matches: those of Kafka itself, and heartbeats."""
+_TABLE = ("table:", "  # uri: s3://bucket/tables/orders          # The folder of the table.")
 _OTHERS_MAX = 10
 """Most other messages of a schema that are listed."""
 
@@ -162,8 +163,7 @@ def connector_settings(found: ConnectorTopic, topic: str, settings: Settings) ->
         f"# Proposed from the newest {counted(found.records, 'record')} of topic {said(topic)}.",
         "# Take what applies of the lines that begin with #, and set in the connector and at the source:",
         *(textwrap.fill(f"- {one}", 120, initial_indent="# ", subsequent_indent="#   ") for one in found.advice),
-        "table:",
-        "  # uri: s3://bucket/tables/orders          # The folder of the table.",
+        *_TABLE,
         f"  topic: {flow(topic)}",
         "  format:",
         f"    value: {found.value}",
@@ -196,8 +196,7 @@ def _text(
     columns, left_out = columns_for(schema.fields)
     lines = [
         f"# Proposed from {said(source)}. Take what applies of the lines that begin with #.",
-        "table:",
-        "  # uri: s3://bucket/tables/orders          # The folder of the table.",
+        *_TABLE,
         f"  topic: {flow(topic)}" if topic else "  # topic: orders",
         "  format:",
         f"    value: {schema.format}",

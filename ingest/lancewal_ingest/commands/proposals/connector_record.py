@@ -20,6 +20,7 @@ from lancewal_core.record_keys.json_compact import json_key
 from lancewal_ingest.commands.proposals.connector_schema import ConnectorSchema, ConnectorSchemas
 from lancewal_ingest.decode.framed.frames import APICURIO_ADVICE, SCHEMA_HEADER, FrameReader
 from lancewal_ingest.decode.json.foreign import framed_format, other_envelope
+from lancewal_ingest.decode.json.strict import BLANKS
 from lancewal_ingest.decode.record_keys import KEY_SCHEMA_HEADER
 from lancewal_ingest.envelopes.debezium_json import ROWS, passed_over
 from lancewal_ingest.envelopes.unwrapped import DELETED, OLD_KEY
@@ -93,7 +94,7 @@ def value_of(record: ConnectorRecord, known: ConnectorSchemas) -> ConnectorValue
         return ConnectorValue("tombstone")
     if any(name.startswith("apicurio.value.") for name, _ in record.headers):
         raise InvalidInput(_other_frame(record.at, "value", record.value, record.headers))
-    text = record.value.strip(b" \t\r\n")
+    text = record.value.strip(BLANKS)
     if text.startswith(b"{") or text == b"null":
         return _of_json(record, text, known)
     framed = _framed(record.value, record.headers, SCHEMA_HEADER)

@@ -88,7 +88,7 @@ class FrameReader:
         self._expected = expected
         self._paths = paths
         self._header = header
-        self._head_bytes = _ID_BYTES + paths
+        self._head_bytes = _ID_BYTES + (1 if paths else 0)
         self._head: Any = itemgetter(slice(self._head_bytes))
 
     def shared(

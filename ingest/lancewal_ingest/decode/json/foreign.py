@@ -25,6 +25,7 @@ from collections.abc import Collection, Mapping
 import orjson
 
 from lancewal_core.settings.sections import Envelope
+from lancewal_ingest.decode.json.strict import BLANKS
 from lancewal_ingest.decode.operations import Headers
 
 _MAGIC, _FRAME_BYTES, _APICURIO_BYTES = 0, 5, 9
@@ -85,7 +86,7 @@ def _framed(value: bytes) -> str | None:
 
 
 def _enveloped(value: bytes, columns: Collection[str], envelope: Envelope) -> str | None:
-    if not value.lstrip(b" \t\r\n").startswith(b"{"):
+    if not value.lstrip(BLANKS).startswith(b"{"):
         return None
     try:
         read = orjson.loads(value)
