@@ -15,16 +15,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from uuid import UUID
 
 import pyarrow as pa
 
 from lancewal_audit.verify.evidence import Evidence
-from lancewal_audit.verify.key_fold import KeyState, RowOperation, Values, apply, plain_rows, same, stored
+from lancewal_audit.verify.key_fold import KeyState, RowOperation, Values, apply, plain_rows, same
 from lancewal_audit.verify.report import MERGED, READ, WAL, Finding, Findings
 from lancewal_audit.verify.scope import Scope
 from lancewal_audit.verify.shares.by_share import PARTITION
 from lancewal_core.names.ids import Region
+from lancewal_core.rows.column_types import shown_rows, stored_array
 from lancewal_core.rows.murmur2 import NO_PARTITION
 from lancewal_core.rows.schema import OP, PRESENT, TIMESTAMP, RowSchema
 
@@ -60,8 +60,8 @@ class Comparison:
 
     def __init__(self, scope: Scope, evidence: Evidence, findings: Findings) -> None:
         rows = scope.contract.rows
+        self._rows = rows
         self._columns = rows.table
-        self._key_names = list(rows.primary_key)
         self._key = key_reader(rows)
         self._eras = scope.eras
         self._evidence = evidence
@@ -188,7 +188,7 @@ class Comparison:
             partition = partitions.get(key) if state is None else state.partition
             self._findings.add(
                 Finding(
-                    kind, where, text, shown_key(self._columns, self._key_names, key),
+                    kind, where, text, shown_key(self._rows, key),
                     None if partition == NO_PARTITION else partition,
                     None if state is None else state.offset, names,
                 )
@@ -244,7 +244,7 @@ class Comparison:
         return tuple(name for name, a, b in zip(names, ours, theirs, strict=True) if not same(a, b))
 
     def _wal(self, kind: str, record: RowOperation, columns: tuple[str, ...]) -> None:
-        key = shown_key(self._columns, self._key_names, self._key(record.values))
+        key = shown_key(self._rows, self._key(record.values))
         where = self._object_of(self._regions[record.partition], record.offset)
         self._findings.add(Finding(kind, WAL, "", key, record.partition, record.offset, columns, where))
 
@@ -273,17 +273,13 @@ def key_reader(rows: RowSchema) -> Callable[[Values], Key]:
     return lambda values: tuple([values[i] for i in at])
 
 
-def shown_key(columns: pa.Schema, names: Sequence[str], key: Key) -> dict[str, object]:
-    """Return a key's columns as JSON values: binaries in hexadecimal, dates, times and uuids as text."""
-    shown: dict[str, object] = {}
-    for name, value in zip(names, key, strict=True):
-        type_ = columns.field(name).type
-        if type_ == pa.uuid() and isinstance(value, bytes):
-            shown[name] = str(UUID(bytes=value))
-        elif isinstance(value, bytes):
-            shown[name] = value.hex()
-        elif pa.types.is_temporal(type_):
-            shown[name] = stored([value], type_).cast(pa.string())[0].as_py()
-        else:
-            shown[name] = value
+def key_table(rows: RowSchema, keys: Sequence[Key]) -> pa.Table:
+    """Return keys as a table of the primary key's columns."""
+    columns = [stored_array([key[at] for key in keys], field.type) for at, field in enumerate(rows.key)]
+    return pa.table(columns, schema=rows.key)
+
+
+def shown_key(rows: RowSchema, key: Key) -> dict[str, object]:
+    """Return a key's columns as JSON values (``shown_rows``)."""
+    (shown,) = shown_rows(key_table(rows, [key]))
     return shown

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
-from lancewal_audit.verify.compare import WantedRow, key_reader, shown_key
-from lancewal_audit.verify.key_fold import plain_rows, stored
+from lancewal_audit.verify.compare import WantedRow, key_reader, key_table, shown_key
+from lancewal_audit.verify.key_fold import plain_rows
 from lancewal_audit.verify.report import MERGED, Finding
 from lancewal_core.rows.key_set import KeySet
 from lancewal_core.rows.schema import RowSchema
@@ -24,8 +24,7 @@ def hidden_rows(pinned: LancePinnedTable, rows: RowSchema, wanted: Sequence[Want
         return
     names = list(rows.primary_key)
     by_key = {one.key: one for one in wanted}
-    columns = [stored([key[i] for key in by_key], rows.key.field(name).type) for i, name in enumerate(names)]
-    keys = KeySet(pa.table(dict(zip(names, columns, strict=True)), schema=rows.key))
+    keys = KeySet(key_table(rows, list(by_key)))
     key_of = key_reader(rows)
     for fragment in pinned.fragments():
         if not fragment.deleted_rows:
@@ -39,7 +38,7 @@ def hidden_rows(pinned: LancePinnedTable, rows: RowSchema, wanted: Sequence[Want
                 state = by_key[key].state
                 if not state.differing(values):
                     yield Finding(
-                        "hidden", MERGED, "", shown_key(rows.table, names, key), state.partition, state.offset,
+                        "hidden", MERGED, "", shown_key(rows, key), state.partition, state.offset,
                         fragment=fragment.fragment_id, row=first + row,
                     )  # fmt: skip
 

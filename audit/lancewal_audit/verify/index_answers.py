@@ -28,7 +28,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from lance.query import MatchQuery
 
-from lancewal_audit.verify.key_fold import stored
+from lancewal_core.rows.column_types import stored_array
 from lancewal_core.table.lance.index_build import TOKENIZER, IndexBuild
 from lancewal_core.table.protocol import ROW_ADDRESS
 
@@ -254,7 +254,7 @@ def values_of(build: IndexBuild, type_: pa.DataType, values: Iterable[object]) -
         plain = [element for value in plain if isinstance(value, list) for element in value if element is not None]
     nulls = build.kind not in ("LABEL_LIST", "NGRAM") and None in plain
     known = [value for value in plain if value is not None and _askable(build.kind, value)]
-    return Values(build, stored(list(dict.fromkeys(known)), type_), nulls)
+    return Values(build, stored_array(list(dict.fromkeys(known)), type_), nulls)
 
 
 def _askable(kind: str, value: object) -> bool:

@@ -40,10 +40,10 @@ from lancewal_audit.verify.index_answers import (
 )
 from lancewal_audit.verify.index_sample import IndexSample
 from lancewal_audit.verify.index_vectors import VectorRow, ask_vectors, uses_vector_index
-from lancewal_audit.verify.key_fold import plain_rows
 from lancewal_audit.verify.report import Finding, Findings, IndexReport
 from lancewal_core.errors import ObjectCorrupt, VersionGone
 from lancewal_core.process.library_errors import first_line
+from lancewal_core.rows.column_types import shown_rows
 from lancewal_core.rows.key_set import KeySet
 from lancewal_core.rows.schema import RowSchema
 from lancewal_core.table.lance.errors import reading
@@ -209,14 +209,13 @@ class IndexCheck:
             ("index_twice", answer.twice, "found more than once"),
             ("index_missing", answer.missing, "not found, though all partitions were probed"),
         ):
-            keys = [shown_key(self._rows.table, self._keys, self.sample.keys[number].key) for number in found]
+            keys = [shown_key(self._rows, self.sample.keys[number].key) for number in found]
             self._tell(findings, asking, kind, keys, text)
 
     def _shown(self, rows: pa.Table) -> list[Mapping[str, object] | None]:
         if not rows.num_rows:
             return []
-        plain = plain_rows(rows.slice(0, _NAMED), self._keys)
-        named = [shown_key(self._rows.table, self._keys, key) for key in plain]
+        named = shown_rows(rows.slice(0, _NAMED))
         return [*named, *([None] * (rows.num_rows - len(named)))]
 
     def _tell(

@@ -14,8 +14,8 @@ from hashlib import blake2b
 
 import pyarrow as pa
 
-from lancewal_audit.verify.compare import Key, key_reader
-from lancewal_audit.verify.key_fold import RowOperation, plain_rows, same, stored
+from lancewal_audit.verify.compare import Key, key_reader, key_table
+from lancewal_audit.verify.key_fold import RowOperation, plain_rows, same
 from lancewal_core.rows.schema import Op, RowSchema
 
 VALUES_MAX = 4
@@ -79,11 +79,7 @@ class IndexSample:
 
     def key_table(self) -> pa.Table:
         """Return the sampled keys as a table of the primary key's columns."""
-        names, schema = self._rows.primary_key, self._rows.key
-        columns = [
-            stored([found.key[i] for found in self.keys], schema.field(name).type) for i, name in enumerate(names)
-        ]
-        return pa.table(dict(zip(names, columns, strict=True)), schema=schema)
+        return key_table(self._rows, [found.key for found in self.keys])
 
 
 def _note(seen: list[object], value: object) -> None:

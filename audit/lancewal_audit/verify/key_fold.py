@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from lancewal_core.rows.column_types import stored_type
 from lancewal_core.rows.schema import Op
 
 Values = tuple[object, ...]
@@ -92,27 +93,4 @@ def plain_rows(table: pa.Table | pa.RecordBatch, names: Sequence[str]) -> list[V
     if table.num_rows == 0:
         return []
     columns = [table.column(name) for name in names]
-    return list(zip(*(column.cast(_plain(column.type)).to_pylist() for column in columns), strict=True))
-
-
-def _plain(type_: pa.DataType) -> pa.DataType:
-    if pa.types.is_timestamp(type_) or pa.types.is_time64(type_) or pa.types.is_duration(type_):
-        return pa.int64()
-    if pa.types.is_date32(type_) or pa.types.is_time32(type_):
-        return pa.int32()
-    if type_ == pa.uuid():
-        return pa.binary(16)
-    if pa.types.is_fixed_size_list(type_):
-        return pa.list_(type_.value_field.with_type(_plain(type_.value_type)), type_.list_size)
-    if pa.types.is_map(type_):
-        return pa.map_(type_.key_field, type_.item_field.with_type(_plain(type_.item_type)))
-    if pa.types.is_list(type_):
-        return pa.list_(type_.value_field.with_type(_plain(type_.value_type)))
-    if pa.types.is_struct(type_):
-        return pa.struct([member.with_type(_plain(member.type)) for member in type_])
-    return type_
-
-
-def stored(values: Sequence[object], type_: pa.DataType) -> pa.Array:
-    """Return the Arrow array for values as ``plain_rows`` returns them for one column."""
-    return pa.array(values, _plain(type_)).cast(type_)
+    return list(zip(*(column.cast(stored_type(column.type)).to_pylist() for column in columns), strict=True))

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from lancewal_core.errors import VersionGone, counted
+from lancewal_core.rows.column_types import shown_rows
 from lancewal_core.table.protocol import PinnedTable
 
 KEYS_SHOWN = 5
@@ -19,7 +20,7 @@ def row_keys(pinned: PinnedTable, addresses: Sequence[int], primary_key: Sequenc
         found = pinned.take(pa.array(np.array(addresses[:KEYS_SHOWN], np.uint64)), primary_key)
     except VersionGone:
         return ()
-    return tuple(", ".join(f"{name}={value!r}" for name, value in row.items()) for row in found.to_pylist())
+    return tuple(", ".join(f"{name}={value!r}" for name, value in row.items()) for row in shown_rows(found))
 
 
 def far_text(rows: int, keys: Sequence[str]) -> str:

@@ -18,6 +18,7 @@ import difflib
 import re
 from collections.abc import Sequence
 from typing import Any, TypeAlias
+from uuid import UUID
 
 import pyarrow as pa
 
@@ -97,6 +98,52 @@ def storage(column: Column) -> Column:
 def storage_rows(rows: pa.Table) -> pa.Table:
     """Return the rows with ``storage`` of each column, for functions that sort or group."""
     return pa.table([storage(column) for column in rows.columns], rows.column_names)
+
+
+def stored_type(type_: pa.DataType) -> pa.DataType:
+    """Return the type with integers in place of times, and the 16 bytes in place of uuids, at any depth.
+
+    Python's own times end at microseconds, and at the years 1 and 9999."""
+    if pa.types.is_timestamp(type_) or pa.types.is_time64(type_) or pa.types.is_duration(type_):
+        return pa.int64()
+    if pa.types.is_date32(type_) or pa.types.is_time32(type_):
+        return pa.int32()
+    if pa.types.is_fixed_size_list(type_):
+        return pa.list_(_stored_field(type_.value_field), type_.list_size)
+    if pa.types.is_map(type_):
+        return pa.map_(type_.key_field, _stored_field(type_.item_field))
+    if pa.types.is_list(type_):
+        return pa.list_(_stored_field(type_.value_field))
+    if pa.types.is_struct(type_):
+        return pa.struct([_stored_field(member) for member in type_])
+    return storage_type(type_)
+
+
+def _stored_field(field: pa.Field) -> pa.Field:
+    return field.with_type(stored_type(field.type))
+
+
+def stored_array(values: Sequence[object], type_: pa.DataType) -> pa.Array:
+    """Return values in the form of ``stored_type`` as an array of ``type_``."""
+    return pa.array(values, stored_type(type_)).cast(type_)
+
+
+def shown_rows(rows: pa.Table) -> list[dict[str, object]]:
+    """Return keys as values for messages and JSON: times and uuids as texts, binaries in hexadecimal."""
+    texts = [column.cast(pa.string()) if pa.types.is_temporal(column.type) else column for column in rows.columns]
+    return [
+        {name: _shown(value) for name, value in zip(rows.column_names, row, strict=True)}
+        for row in zip(*(column.to_pylist() for column in texts), strict=True)
+    ]
+
+
+def _shown(value: object) -> object:
+    match value:
+        case bytes():
+            return value.hex()
+        case UUID():
+            return str(value)
+    return value
 
 
 def has_map(type_: pa.DataType) -> bool:

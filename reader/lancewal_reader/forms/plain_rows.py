@@ -29,34 +29,18 @@ from uuid import UUID
 
 import pyarrow as pa
 
+from lancewal_core.rows.column_types import stored_type
 from lancewal_reader.forms.narrow_times import PER_SECOND
 
 
 def plain_rows(batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
     """Yield the rows in order, each as a dict of column names and JSON values in column order."""
     # Python's own times end at the year 9999 and at microseconds: so they come as the numbers that are stored.
-    columns = [column.cast(_numbers(column.type)).to_pylist() for column in batch.columns]
+    columns = [column.cast(stored_type(column.type)).to_pylist() for column in batch.columns]
     types = batch.schema.types
     for row in zip(*columns, strict=True):
         values = [_plain(value, type_) for value, type_ in zip(row, types, strict=True)]
         yield dict(zip(batch.schema.names, values, strict=True))
-
-
-def _numbers(type_: pa.DataType) -> pa.DataType:
-    """Return ``type_`` with integers in place of times and days."""
-    if pa.types.is_timestamp(type_) or pa.types.is_time64(type_) or pa.types.is_duration(type_):
-        return pa.int64()
-    if pa.types.is_date32(type_) or pa.types.is_time32(type_):
-        return pa.int32()
-    if type_ == pa.uuid():
-        return pa.binary(16)
-    if pa.types.is_map(type_):
-        return pa.map_(type_.key_field, type_.item_field.with_type(_numbers(type_.item_type)))
-    if pa.types.is_list(type_):
-        return pa.list_(type_.value_field.with_type(_numbers(type_.value_type)))
-    if pa.types.is_struct(type_):
-        return pa.struct([member.with_type(_numbers(member.type)) for member in type_])
-    return type_
 
 
 def _plain(value: Any, type_: pa.DataType) -> Any:

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lancewal_core.errors import DuplicateKeys, InvalidSchema, counted
-from lancewal_core.rows.column_types import storage_rows
+from lancewal_core.rows.column_types import shown_rows, storage_rows
 from lancewal_core.rows.murmur2 import partitions_of
 from lancewal_core.rows.schema import RowSchema
 from lancewal_core.table.protocol import PinnedTable
@@ -61,14 +61,14 @@ def check_unique_rows(
 
 def _refuse_twice(shares: Iterable[pa.Table], rows: RowSchema, where: str, advice: str) -> None:
     """Raise ``DuplicateKeys`` if a share has a key twice.  Equal keys must be in the same share."""
-    found: list[tuple[str, int]] = []
+    found: list[tuple[str, object]] = []
     duplicates = 0
     for keys in shares:
         counts = storage_rows(keys).group_by(list(rows.primary_key)).aggregate([([], "count_all")])
         twice = counts.filter(pc.greater(counts["count_all"], 1))
         twice = twice.cast(pa.schema([*rows.key, twice.schema.field("count_all")]))
         duplicates += twice.num_rows
-        for row in twice.slice(0, _SHOWN - len(found)).to_pylist():
+        for row in shown_rows(twice.slice(0, _SHOWN - len(found))):
             key = ", ".join(f"{name}={row[name]!r}" for name in rows.primary_key)
             found.append((key, row["count_all"]))
     if duplicates:

@@ -8,11 +8,12 @@ import math
 import pyarrow as pa
 import pytest
 
-from lancewal_audit.verify.key_fold import KeyState, RowOperation, apply, plain_rows, same, stored
+from lancewal_audit.verify.key_fold import KeyState, RowOperation, apply, plain_rows, same
 from lancewal_audit.verify.records.eras import Eras
 from lancewal_audit.verify.records.source import rows_of_columns
 from lancewal_core.errors import ContractMismatch
 from lancewal_core.names.ids import Position
+from lancewal_core.rows.column_types import stored_array
 from lancewal_core.rows.schema import Op
 from lancewal_core.table.contract import Column, Contract
 
@@ -86,7 +87,7 @@ def test_dates_and_times_without_bounds() -> None:
     table = pa.table(dict(zip("abc", columns, strict=True)))
     (row,) = plain_rows(table, ["a", "b", "c"])
     assert row == (far, far + 1, [{"at": 9, "day": 2}])
-    assert stored([row[0]], types[0]) == columns[0]
+    assert stored_array([row[0]], types[0]) == columns[0]
 
 
 def contract(version: int, partitions: int, altered_at: tuple[int, ...] = (), topic_id: str = "id-1") -> Contract:

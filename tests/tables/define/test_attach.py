@@ -289,6 +289,15 @@ def test_every_key_type(tmp_path: Path, type_: pa.DataType) -> None:
             check_unique_keys(LanceTable(str(tmp_path / "t")).newest(), schema, keys_at_once)
 
 
+@pytest.mark.parametrize(("days", "shown"), [(3_663_730, "12000-12-14"), (-721_000, "-0005-12-21")])
+def test_a_day_outside_pythons_years_is_named(tmp_path: Path, days: int, shown: str) -> None:
+    schema = RowSchema(pa.schema([("k", pa.date32())]), ("k",), ("k",))
+    days_ = pa.array([days, days], pa.int32()).cast(pa.date32())
+    lance.write_dataset(pa.table({"k": days_}), str(tmp_path / "t"))
+    with pytest.raises(DuplicateKeys, match=f"\\(k='{shown}'\\) 2 times"):
+        check_unique_keys(LanceTable(str(tmp_path / "t")).newest(), schema, 100)
+
+
 def test_nulls_are_found_in_any_number_of_passes(tmp_path: Path) -> None:
     uri = str(tmp_path / "t")
     lance.write_dataset(rows(("a", 1), (None, 2), (None, 3)), uri)

@@ -10,8 +10,10 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from lancewal_core.rows.column_types import stored_array, stored_type
 from lancewal_core.rows.schema import PRESENT
 from lancewal_core.table.contract import Contract
+from lancewal_reader.forms.narrow_times import PER_SECOND
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +69,8 @@ def _column(column: pa.Array, old: Field, new: Field) -> pa.Array:
         return column
     if not new.within:
         return column.cast(new.type)
-    return pa.array([_value(value, old, new) for value in column.to_pylist()], new.type)
+    values = column.cast(stored_type(old.type)).to_pylist()
+    return stored_array([_value(value, old, new) for value in values], new.type)
 
 
 def _value(value: object, old: Field, new: Field) -> object:
@@ -79,6 +82,12 @@ def _value(value: object, old: Field, new: Field) -> object:
             field.name: _value(value[before[field.id].name], before[field.id], field) if field.id in before else None
             for field in new.within
         }
+    if (
+        isinstance(value, int)
+        and old.type != new.type
+        and (pa.types.is_timestamp(new.type) or pa.types.is_time(new.type))
+    ):
+        return value * PER_SECOND[new.type.unit] // PER_SECOND[old.type.unit]
     return value
 
 
