@@ -59,6 +59,8 @@ from lancewal_tables.define.topic import FittingTopic
 
 _TRIES = 4
 """Attempts to set the uuid in the config, while other commits conflict."""
+_SAME = (TableSettings.model_fields.keys() & Contract.model_fields.keys()) - {"columns", "format", "start"}
+"""Names of terms that a contract takes over from the settings of its table."""
 
 
 def begun_contract(folder: Folder) -> Contract | None:
@@ -152,46 +154,28 @@ def first_contract(
     plain = plain and settings.format.envelope == "none" and settings.format.unavailable_value == PLACEHOLDER
     plain = plain and name is None and all(column.source == OF_ITSELF for column in columns)
     plain = plain and all(map(of_first_release, rows.columns.types))
-    return Contract(
-        format=1 if plain else 2,
-        table_uuid=str(uuid4()),
-        place=place_of(uri),
-        name=name,
-        making=Making(uuid4().hex),
-        topic=topic.state.topic,
-        topic_id=topic.state.topic_id,
-        partitions=topic.state.partitions,
-        primary_key=rows.primary_key,
-        region_key=rows.region_key,
-        value_format=settings.format.value,
-        value_record=settings.format.record or None,
-        envelope=settings.format.envelope,
-        snapshot_rows=settings.snapshot_rows,
-        unavailable_value=settings.format.unavailable_value,
-        on_unavailable_value=settings.on_unavailable_value,
-        on_truncate=settings.on_truncate,
-        on_unknown_schema=settings.on_unknown_schema,
-        on_other_record=settings.on_other_record,
-        key_format=settings.format.key,
-        partitioner=settings.partitioner,
-        start=tuple(topic.start),
-        columns=tuple(columns),
-        patches=settings.patches,
-        on_bad_record=settings.on_bad_record,
-        on_wrong_format=settings.on_wrong_format,
-        on_misrouted=settings.on_misrouted,
-        dead_letter_topic=settings.dead_letter_topic or None,
-        record_bytes_max=int(settings.record_bytes_max),
-        history_window_s=settings.history_window_s,
-        version_window_s=settings.version_window_s,
-        subscription_hold_s_max=settings.subscription_hold_s_max,
-        grace_s=settings.grace_s,
-        freshness_target_s=settings.freshness_target_s,
-        ttl_column=settings.ttl_column or None,
-        ttl_s=settings.ttl_s or None,
-        on_unknown_column=settings.on_unknown_column,
-        columns_max=settings.columns_max,
-    )
+    terms = {name: getattr(settings, name) for name in _SAME}
+    terms |= {name: terms[name] or None for name in ("dead_letter_topic", "ttl_column", "ttl_s")}
+    terms |= {
+        "format": 1 if plain else 2,
+        "table_uuid": str(uuid4()),
+        "place": place_of(uri),
+        "name": name,
+        "making": Making(uuid4().hex),
+        "topic": topic.state.topic,
+        "topic_id": topic.state.topic_id,
+        "partitions": topic.state.partitions,
+        "primary_key": rows.primary_key,
+        "region_key": rows.region_key,
+        "value_format": settings.format.value,
+        "value_record": settings.format.record or None,
+        "envelope": settings.format.envelope,
+        "unavailable_value": settings.format.unavailable_value,
+        "key_format": settings.format.key,
+        "start": tuple(topic.start),
+        "columns": tuple(columns),
+    }
+    return Contract.model_validate(terms)
 
 
 def _column(field: pa.Field, ids: FieldIds, source: ColumnSource) -> Column:
