@@ -2,89 +2,65 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
+from typing import get_args
+
+from pydantic import TypeAdapter, ValidationError
 
 from lancewal_core.errors import InvalidInput, InvalidSettings
 from lancewal_core.names.words import TOPIC_FORM, is_topic
 from lancewal_core.record_keys.key_form import KEY_FORM_FORM, key_form_of
 from lancewal_core.settings.durations import EXPECTED, duration_s
-from lancewal_core.settings.sections import POLICIES
+from lancewal_core.settings.sections import POLICIES, Start, TableSettings
 
-if TYPE_CHECKING:
-    from lancewal_core.settings.sections import Start
-
-_WINDOWS = {
-    "--history-window": "history_window_s",
-    "--version-window": "version_window_s",
-    "--subscription-hold": "subscription_hold_s_max",
+_POLICIES = {
+    name.removeprefix("on_").replace("_", "-"): get_args(term.annotation)
+    for name, term in TableSettings.model_fields.items()
+    if name.startswith("on_")
 }
-_LETTERS = "--dead-letter-topic"
-_KEY_FORM = "--key-form"
-_NAMED = {_LETTERS: "dead_letter_topic", "--group": "group_id"}
-_ON = {
-    "bad-record": "on_bad_record",
-    "wrong-format": "on_wrong_format",
-    "unknown-schema": "on_unknown_schema",
-    "other-record": "on_other_record",
-    "misrouted": "on_misrouted",
-    "truncate": "on_truncate",
-    "unavailable-value": "on_unavailable_value",
-    "unknown-column": "on_unknown_column",
-}
-_OTHER_POLICIES = {
-    "on_unknown_column": ("reject", "ignore", "add"),
-    "on_wrong_format": ("stop", "dead-letter"),
-    "on_unknown_schema": ("stop", "dead-letter"),
-    "on_truncate": ("stop", "ignore"),
-}
-"""Policies of terms that do not have all of ``POLICIES``."""
-_OF_FORMAT_2 = (
-    *(("on_wrong_format", "dead-letter"), ("on_truncate", "ignore")),
-    *(("on_unavailable_value", "dead-letter"), ("on_unavailable_value", "ignore")),
+"""Possible policies, by the first part of a value of ``--on``."""
+_LATER_TERMS = frozenset({"subscription_hold_s_max", "key_forms", "on_unknown_column"})
+"""Terms that the first release does not know."""
+_LATER_POLICIES = frozenset(
+    {
+        *(("on_wrong_format", "dead-letter"), ("on_truncate", "ignore")),
+        *(("on_unavailable_value", "dead-letter"), ("on_unavailable_value", "ignore")),
+    }
 )
+"""Policies that the first release does not know, each with its term."""
 
 
 def altered_terms(
-    ttl: str, ttl_column: str, no_ttl: bool, windows: Mapping[str, str], on: Sequence[str], named: Mapping[str, str]
+    ttl: str, ttl_column: str, no_ttl: bool, on: Sequence[str], given: Mapping[str, str]
 ) -> dict[str, object]:
     """Return the new values of the terms to alter, by their names in the contract.
 
-    ``windows`` and ``named`` map an option to its text; an empty text alters nothing.  ``named`` has the dead-letter
-    topic, the consumer group and a further form of keys.  ``InvalidInput``: an option is invalid, or options contradict
-    each other.
+    ``given`` maps an option of ``_TERMS`` to its text; an empty text alters nothing.  ``InvalidInput``: an option is
+    invalid, or options contradict each other.
     """
     terms: dict[str, object] = {}
     if bool(ttl) != bool(ttl_column) or (no_ttl and ttl):
         raise InvalidInput("expected --ttl DURATION with --ttl-column COLUMN, or --no-ttl alone")
     if no_ttl or ttl:
         terms |= {"ttl_column": ttl_column or None, "ttl_s": _whole_s("--ttl", ttl) if ttl else None}
-    for option, text in windows.items():
-        if text:
-            terms[_WINDOWS[option]] = _whole_s(option, text)
-            if option == "--subscription-hold":
-                terms["format"] = 2  # older releases know no such term
     for text in on:
         what, _, policy = text.partition("=")
-        term = _ON.get(what.replace("_", "-"))
-        allowed = _OTHER_POLICIES.get(term or "", POLICIES)
-        if term is None or policy not in allowed:
-            raise InvalidInput(f"--on {text}: expected one of {', '.join(_ON)}, then = and one of {', '.join(allowed)}")
+        what = what.replace("_", "-")
+        allowed = _POLICIES.get(what, POLICIES)
+        if what not in _POLICIES or policy not in allowed:
+            raise InvalidInput(
+                f"--on {text}: expected one of {', '.join(_POLICIES)}, then = and one of {', '.join(allowed)}"
+            )
+        term = f"on_{what.replace('-', '_')}"
         if term in terms:
             raise InvalidInput(f"--on {text}: {what} is given twice")
         terms[term] = policy
-        if term == "on_unknown_column" or (term, policy) in _OF_FORMAT_2:
-            terms["format"] = 2  # older releases know no such term
-    for option, text in named.items():
-        if option == _LETTERS and text and not is_topic(text):
-            raise InvalidInput(f"{option} {text!a}: expected the name of a topic: {TOPIC_FORM}")
-        if text and option == _KEY_FORM:
-            form = key_form_of(text)
-            if form is None:
-                raise InvalidInput(f"{option} {text[:80]!a}: expected {KEY_FORM_FORM}")
-            terms |= {"key_forms": (form,), "format": 2}  # older releases know no such term
-        elif text:
-            terms[_NAMED[option]] = text
+    for option, text in given.items():
+        if text:
+            term, parse = _TERMS[option]
+            terms[term] = parse(option, text)
+    if terms.keys() & _LATER_TERMS or terms.items() & _LATER_POLICIES:
+        terms["format"] = 2
     return terms
 
 
@@ -95,12 +71,32 @@ def _whole_s(option: str, text: str) -> int:
     return int(seconds)
 
 
+def _topic(option: str, text: str) -> str:
+    if not is_topic(text):
+        raise InvalidInput(f"{option} {text!a}: expected the name of a topic: {TOPIC_FORM}")
+    return text
+
+
+def _key_forms(option: str, text: str) -> tuple[str, ...]:
+    form = key_form_of(text)
+    if form is None:
+        raise InvalidInput(f"{option} {text[:80]!a}: expected {KEY_FORM_FORM}")
+    return (form,)
+
+
+_TERMS: Mapping[str, tuple[str, Callable[[str, str], object]]] = {
+    "--history-window": ("history_window_s", _whole_s),
+    "--version-window": ("version_window_s", _whole_s),
+    "--subscription-hold": ("subscription_hold_s_max", _whole_s),
+    "--dead-letter-topic": ("dead_letter_topic", _topic),
+    "--group": ("group_id", lambda _, text: text),
+    "--key-form": ("key_forms", _key_forms),
+}
+"""Term of each option, and the function that reads the option's text."""
+
+
 def start_of(text: str) -> Start:
     """Parse the value of ``--start``; an empty text means ``earliest``.  ``InvalidSettings`` if the value is invalid."""
-    from pydantic import TypeAdapter, ValidationError
-
-    from lancewal_core.settings.sections import Start
-
     try:
         return TypeAdapter[Start](Start).validate_python(text or "earliest")
     except ValidationError as error:

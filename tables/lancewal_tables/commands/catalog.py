@@ -72,7 +72,7 @@ def migrate(asked: SettingsAsked) -> None:
 @app.command("list")
 def list_all(
     asked: SettingsAsked,
-    by: Annotated[Order, typer.Option("--by", help="Order of the tables; lag: the worst first.")] = Order.NAME,
+    by: Annotated[Order, typer.Option(help="Order of the tables; lag: the worst first.")] = Order.NAME,
 ) -> None:
     """List the catalog's tables. Each has its state, rows, newest version and lag.
 
@@ -185,7 +185,7 @@ def rebuild(
     asked: SettingsAsked,
     root: Annotated[
         list[str] | None,
-        typer.Option("--root", metavar="ADDRESS", help="Folder of tables; repeatable. By default catalog.root."),
+        typer.Option(metavar="ADDRESS", help="Folder of tables; repeatable. By default catalog.root."),
     ] = None,
 ) -> None:
     """Write the entries and kept cuts that the folders of the tables prove, into an empty catalog or one of another kind.

@@ -67,9 +67,7 @@ def list_(
 def settle(
     asked: Asked,
     partition: PartitionArgument,
-    key: Annotated[
-        list[str] | None, typer.Option("--key", help="A primary key, as `list` shows it; may be repeated.")
-    ] = None,
+    key: Annotated[list[str] | None, typer.Option(help="A primary key, as `list` shows it; may be repeated.")] = None,
     every: Annotated[
         bool, typer.Option("--all", help="Decide about all waiting keys of which the partition has records.")
     ] = False,

@@ -47,7 +47,6 @@ def make(
     tables: Annotated[
         list[str],
         typer.Option(
-            "--tables",
             help="Names of tables in the catalog, in which * stands for any characters; repeatable.",
             metavar="PATTERN",
             show_default=False,
@@ -59,15 +58,11 @@ def make(
     ] = "",
     up_to: Annotated[
         UpTo,
-        typer.Option(
-            "--up-to", help="ends: all that Kafka has committed by now; durable: what the tables have, without Kafka."
-        ),
+        typer.Option(help="ends: all that Kafka has committed by now; durable: what the tables have, without Kafka."),
     ] = UpTo.ENDS,
     wait: Annotated[
         str,
-        typer.Option(
-            "--wait", help="How long tables may take until they have what Kafka has committed.", metavar="DURATION"
-        ),
+        typer.Option(help="How long tables may take until they have what Kafka has committed.", metavar="DURATION"),
     ] = "60s",
 ) -> None:
     """Keep several tables as of one moment under a name, until the cut is dropped.

@@ -24,11 +24,11 @@ def command(
     ] = None,
     name: Annotated[
         str | None,
-        typer.Option("--name", help="Name of the load; by default it follows from the files' names and sizes."),
+        typer.Option(help="Name of the load; by default it follows from the files' names and sizes."),
     ] = None,
     duplicates: Annotated[
         Duplicates,
-        typer.Option("--duplicates", help="Policy for a key that the files have twice: stop, or take its last row."),
+        typer.Option(help="Policy for a key that the files have twice: stop, or take its last row."),
     ] = Duplicates.ERROR,
     begin: Annotated[
         bool,

@@ -41,7 +41,7 @@ def create(
     at: Annotated[
         str,
         typer.Option(
-            "--at", help="A point, as for `lancewal read --at`; by default all rows that are durable.", metavar="POINT"
+            help="A point, as for `lancewal read --at`; by default all rows that are durable.", metavar="POINT"
         ),
     ] = "",
     duration: Annotated[

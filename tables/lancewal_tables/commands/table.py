@@ -137,7 +137,6 @@ def alter(
     on: Annotated[
         list[str] | None,
         typer.Option(
-            "--on",
             help="Policy for records that cannot become rows: bad-record or misrouted, then = and stop, dead-letter or "
             "ignore. Likewise other-record, for records of another name than table.format.record. "
             "For the first records of a partition: wrong-format, then = and stop or dead-letter. For schemas that "
@@ -159,7 +158,6 @@ def alter(
     key_form: Annotated[
         str,
         typer.Option(
-            "--key-form",
             help="Take record keys of one more schema, such as 7, or header-7 if a header names it. Only where keys keep "
             "their partitions under it.",
             metavar="SCHEMA",
@@ -172,7 +170,6 @@ def alter(
     add_column: Annotated[
         list[str] | None,
         typer.Option(
-            "--add-column",
             help="Add a column, or a member of a struct, with nulls in the rows that are there: 'note: string', "
             "'address.zip: int32'. In place of the type, a mapping as in table.columns. With a default, JSON that fills "
             "upserts without the column: 'note: string = \"none\"'. May be repeated, as all options about columns.",
@@ -182,7 +179,6 @@ def alter(
     widen_column: Annotated[
         list[str] | None,
         typer.Option(
-            "--widen-column",
             help="Give a column or member a type that has all its values, such as 'fare: float64'. A flusher rewrites it.",
             metavar="'NAME: TYPE'",
         ),
@@ -190,7 +186,6 @@ def alter(
     rename_column: Annotated[
         list[str] | None,
         typer.Option(
-            "--rename-column",
             help="Rename a column or member: old=new, address.zip=postcode. Records may use both names.",
             metavar="OLD=NEW",
         ),
@@ -198,7 +193,6 @@ def alter(
     drop_column: Annotated[
         list[str] | None,
         typer.Option(
-            "--drop-column",
             help="Drop a column or member. Records may still have it: its value is passed over.",
             metavar="NAME",
         ),
@@ -206,7 +200,6 @@ def alter(
     forget_name: Annotated[
         list[str] | None,
         typer.Option(
-            "--forget-name",
             help="Stop accepting this former or dropped name. A record with it is a bad record; with unknown-column=ignore it "
             "loses the value.",
             metavar="NAME",
@@ -215,7 +208,6 @@ def alter(
     adopt_column: Annotated[
         list[str] | None,
         typer.Option(
-            "--adopt-column",
             help="Take into the contract what another program has done to a column: a nullable column that it has added, "
             "renamed or dropped. '*' for all.",
             metavar="NAME",
@@ -240,13 +232,15 @@ def alter(
     from lancewal_tables.define.column_changes import alter_columns, changes_of_columns
     from lancewal_tables.define.value_format import alter_value_format
 
-    windows = {
+    given = {
         "--history-window": history_window,
         "--version-window": version_window,
         "--subscription-hold": subscription_hold,
+        "--dead-letter-topic": dead_letter_topic,
+        "--group": group,
+        "--key-form": key_form,
     }
-    named = {"--dead-letter-topic": dead_letter_topic, "--group": group, "--key-form": key_form}
-    terms = altered_terms(ttl, ttl_column, no_ttl, windows, on or [], named)
+    terms = altered_terms(ttl, ttl_column, no_ttl, on or [], given)
     columns = changes_of_columns(rename_column, widen_column, add_column, drop_column, forget_name, adopt_column)
     asked_for = [partitions is not None, bool(topic_id), bool(format_value), bool(terms), bool(columns)]
     if sum(asked_for) != 1 or (start and not topic_id):

@@ -24,13 +24,13 @@ def terms(
     group: str = "",
     form: str = "",
 ) -> dict[str, object]:
-    named = {"--dead-letter-topic": letters, "--group": group, "--key-form": form}
-    return altered_terms(ttl, column, no_ttl, {"--history-window": window}, on, named)
+    given = {"--history-window": window, "--dead-letter-topic": letters, "--group": group, "--key-form": form}
+    return altered_terms(ttl, column, no_ttl, on, given)
 
 
 def test_terms() -> None:
-    assert altered_terms("", "", False, {"--version-window": "30d"}, [], {}) == {"version_window_s": 30 * 86400}
-    hold = altered_terms("", "", False, {"--subscription-hold": "3d"}, [], {})
+    assert altered_terms("", "", False, [], {"--version-window": "30d"}) == {"version_window_s": 30 * 86400}
+    hold = altered_terms("", "", False, [], {"--subscription-hold": "3d"})
     assert hold == {"subscription_hold_s_max": 3 * 86400, "format": 2}
     assert terms() == {}
     assert terms(group="new") == {"group_id": "new"}
