@@ -95,3 +95,13 @@ def catalog_of(settings: Settings, tasks: Tasks | None = None, clock: Clock | No
             return open_rest(of.url, of.password, of.root or None, settings.storage.options, tasks)
         case "directory":
             return open_directory(of.root, settings.storage.options, tasks, clock)
+
+
+def set_catalog(settings: Settings) -> StoredCatalog:
+    """Return the catalog of the settings; ``InvalidSettings`` if they name none."""
+    catalog = catalog_of(settings)
+    if catalog is None:
+        raise InvalidSettings(
+            "the settings name no catalog: set catalog.root to the address of a folder for its tables"
+        )
+    return catalog

@@ -128,6 +128,13 @@ class SettingsAsked(Options):
     def settings(self) -> Settings:
         return read_settings(self.config, "", self.storage_option, find="none")
 
+    def settings_and_catalog(self) -> tuple[Settings, StoredCatalog]:
+        """Return the settings, and their catalog.  ``InvalidSettings``: they name none."""
+        from lancewal_core.catalog.opened import set_catalog
+
+        settings = self.settings()
+        return settings, set_catalog(settings)
+
     def report(self, content: object, text: str) -> None:
         Asked("", self.config, self.storage_option, self.output).report(content, text)
 

@@ -10,6 +10,7 @@ import typer
 
 from lancewal_core.cli.options import Asked, DryRunOption
 from lancewal_core.errors import counted
+from lancewal_core.process.stop_signals import stop_signals
 from lancewal_flusher.commands.runner_option import RunnerOption, choosing, session_for
 
 if TYPE_CHECKING:
@@ -45,7 +46,6 @@ def command(
 
 def _run(settings: Settings, everything: bool, dry_run: bool) -> CompactionSummary | str:
     """Compact, or return what the command would do, or why nothing can be done now."""
-    from lancewal_core.process.stop_signals import stop_signals
     from lancewal_flusher.commit.send import Refused
     from lancewal_flusher.open import open_context
     from lancewal_flusher.service.limits import compaction_limits

@@ -11,6 +11,7 @@ import typer
 from lancewal_core.cli.options import Asked, DryRunOption
 from lancewal_core.cli.output import aligned, one_line
 from lancewal_core.errors import DAMAGED, InvalidInput, counted
+from lancewal_core.process.stop_signals import stop_signals
 
 if TYPE_CHECKING:
     from lancewal_flusher.garbage.collect_all import GarbageSummary
@@ -32,7 +33,6 @@ def command(
 
     Example: lancewal gc --dry-run
     """
-    from lancewal_core.process.stop_signals import stop_signals
     from lancewal_flusher.garbage.collect_all import collect_to_the_end, look
     from lancewal_flusher.open import open_context
 

@@ -9,6 +9,7 @@ import typer
 
 from lancewal_core.cli.options import Asked, DryRunOption
 from lancewal_core.errors import MAY_PASS, counted
+from lancewal_core.process.stop_signals import stop_signals
 from lancewal_flusher.commands.runner_option import RunnerOption, choosing, session_for
 
 if TYPE_CHECKING:
@@ -34,7 +35,6 @@ def command(
         asked.report(*next_merge(settings))
         return
     with session_for(settings):
-        from lancewal_core.process.stop_signals import stop_signals
         from lancewal_flusher.service.service import run_once
 
         with stop_signals() as stopping:

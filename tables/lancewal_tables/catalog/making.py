@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
+from lancewal_core.catalog.opened import set_catalog
 from lancewal_core.catalog.table_name import table_name
 from lancewal_core.errors import TableExists
 from lancewal_core.open import Address
@@ -17,7 +18,6 @@ from lancewal_core.store.address import place_of, same_place
 from lancewal_core.table.checks import check_settings
 from lancewal_core.table.contract import Contract
 from lancewal_tables.catalog.registration import check_free, put_entry
-from lancewal_tables.catalog.root import set_catalog
 from lancewal_tables.define.name import give_name
 
 

@@ -1,4 +1,4 @@
-"""The catalog that settings name, and making its root."""
+"""Making the root of a catalog."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from contextlib import closing
 from uuid import uuid4
 
 from lancewal_core.catalog.catalog import StoredCatalog
-from lancewal_core.catalog.opened import catalog_of
+from lancewal_core.catalog.opened import set_catalog
 from lancewal_core.errors import InvalidSettings, StoreNotWritable
 from lancewal_core.names import paths
 from lancewal_core.process.tasks import ThreadTasks
@@ -16,16 +16,6 @@ from lancewal_core.store.address import local_folder, place_of
 from lancewal_core.store.obstore import open_store
 from lancewal_core.table.contract import newest_contract
 from lancewal_core.table.proof.store_proof import StoreWay, prove_store
-
-
-def set_catalog(settings: Settings) -> StoredCatalog:
-    """Return the catalog of the settings; ``InvalidSettings`` if they name none."""
-    catalog = catalog_of(settings)
-    if catalog is None:
-        raise InvalidSettings(
-            "the settings name no catalog: set catalog.root to the address of a folder for its tables"
-        )
-    return catalog
 
 
 def make_root(settings: Settings) -> StoredCatalog:

@@ -82,10 +82,9 @@ def list_all(
     Example: lancewal catalog list --by lag
     """
     from lancewal_tables.catalog.overview import overview, worst_first
-    from lancewal_tables.catalog.root import set_catalog
 
-    settings = asked.settings()
-    lines = overview(set_catalog(settings), settings)
+    settings, catalog = asked.settings_and_catalog()
+    lines = overview(catalog, settings)
     if by is Order.LAG:
         lines = worst_first(lines)
     asked.report({"tables": [asdict(line) for line in lines]}, _overview_text(lines))
@@ -98,9 +97,8 @@ def show(asked: SettingsAsked, name: NameArgument) -> None:
     Example: lancewal catalog show shop.orders
     """
     from lancewal_core.catalog.catalog import found_table
-    from lancewal_tables.catalog.root import set_catalog
 
-    entry = found_table(set_catalog(asked.settings()), name)
+    entry = found_table(asked.settings_and_catalog()[1], name)
     asked.report(entry.model_dump(mode="json"), "\n".join(terms(_said(entry))))
 
 
@@ -114,8 +112,8 @@ def register(asked: Asked, name: NameArgument, cut: CutsOption = None) -> None:
 
     Example: lancewal catalog register shop.orders -t s3://lake/orders
     """
+    from lancewal_core.catalog.opened import set_catalog
     from lancewal_tables.catalog.registration import register_table
-    from lancewal_tables.catalog.root import set_catalog
 
     settings = asked.settings(name=name)
     done = register_table(set_catalog(settings), settings, name, cut or ())
@@ -140,9 +138,8 @@ def forget(
     Example: lancewal catalog forget shop.orders
     """
     from lancewal_tables.catalog.registration import forget_table
-    from lancewal_tables.catalog.root import set_catalog
 
-    entry = forget_table(set_catalog(asked.settings()), name, cut or ())
+    entry = forget_table(asked.settings_and_catalog()[1], name, cut or ())
     state = "The dropped table" if entry.state == "dropped" else "The table"
     lines = [f"forgot {name}. {state} stays at {one_line(entry.uri)}"]
     lines += [f"cut {one} still reads the table there, as {name}" for one in cut or ()]
@@ -169,10 +166,8 @@ def check(
     Example: lancewal catalog check --mend
     """
     from lancewal_flusher.catalog.check import check_catalog
-    from lancewal_tables.catalog.root import set_catalog
 
-    settings = asked.settings()
-    catalog = set_catalog(settings)
+    settings, catalog = asked.settings_and_catalog()
     found = check_catalog(catalog, settings, mend=mend)
     asked.report(
         {"findings": [asdict(one) for one in found]}, "\n".join(map(_finding, found)) or "the catalog is right"
@@ -197,10 +192,8 @@ def rebuild(
     Example: lancewal catalog rebuild --root s3://lake
     """
     from lancewal_tables.catalog.rebuild import rebuild as rebuild_catalog
-    from lancewal_tables.catalog.root import set_catalog
 
-    settings = asked.settings()
-    catalog = set_catalog(settings)
+    settings, catalog = asked.settings_and_catalog()
     roots = root or [settings.catalog.root]
     if roots == [""]:
         raise InvalidInput("no root is given, and catalog.root is not set: name the folder of the tables by --root")

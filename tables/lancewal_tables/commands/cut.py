@@ -12,13 +12,16 @@ import typer
 from lancewal_core.cli.groups import CommandApp
 from lancewal_core.cli.options import NOTHING_CHANGED, DryRunOption, SettingsAsked, YesOption, agree
 from lancewal_core.cli.output import aligned, one_line, say
-from lancewal_core.errors import CutMissing, LancewalError, TableMissing, counted
+from lancewal_core.errors import CutMissing, LancewalError, TableMissing, counted, or_error
+from lancewal_core.names.words import cut_name
+from lancewal_core.process.clock import SystemClock, utc_text
+from lancewal_core.process.tasks import Tasks, ThreadTasks
+from lancewal_core.settings.durations import option_s
 
 if TYPE_CHECKING:
     from lancewal_core.catalog.catalog import StoredCatalog
     from lancewal_core.catalog.cut import Cut
     from lancewal_core.catalog.entry import TableEntry
-    from lancewal_core.process.tasks import Tasks
     from lancewal_core.settings.load import Settings
     from lancewal_core.table.protocol import StoredTable
     from lancewal_flusher.cuts.positions import CutMember
@@ -72,19 +75,15 @@ def make(
     Example: lancewal cut make june --tables 'shop.*' --for 30d
     """
     from lancewal_core.catalog.catalog import tables_matching
-    from lancewal_core.process.tasks import ThreadTasks
-    from lancewal_core.settings.durations import option_s
     from lancewal_flusher.cuts.ends import kafka_ends
-    from lancewal_tables.catalog.root import set_catalog
     from lancewal_tables.cuts.make import CutWanted, make_cut
 
     for_ms = int(option_s("--for", duration) * 1000) if duration else None
     wanted = CutWanted(name, for_ms, option_s("--wait", wait))
-    settings = asked.settings()
+    settings, catalog = asked.settings_and_catalog()
     with ExitStack() as stack:
         tasks = ThreadTasks(io_threads=_AT_ONCE)
         stack.callback(tasks.close)
-        catalog = set_catalog(settings)
         if up_to is UpTo.ENDS:
             settings.need("kafka.bootstrap_servers")
         found = tables_matching(catalog, tuple(tables))
@@ -101,12 +100,9 @@ def list_all(asked: SettingsAsked) -> None:
 
     Example: lancewal cut list
     """
-    from lancewal_core.process.tasks import ThreadTasks
-    from lancewal_tables.catalog.root import set_catalog
 
-    settings = asked.settings()
+    settings, catalog = asked.settings_and_catalog()
     with closing(ThreadTasks()) as tasks:
-        catalog = set_catalog(settings)
         cuts = catalog.cuts()
         kept = {cut.write_id for cut in cuts.values()}
         left = [(entry, one) for entry, one in _snapshots(settings, catalog, tasks) if one.note.write_id not in kept]
@@ -154,14 +150,11 @@ def show(asked: SettingsAsked, name: NameArgument) -> None:
     """
     from lancewal_core.catalog.catalog import found_cut
     from lancewal_core.open import Address, open_at
-    from lancewal_core.process.clock import SystemClock
-    from lancewal_core.process.tasks import ThreadTasks
-    from lancewal_tables.catalog.root import set_catalog
     from lancewal_tables.cuts.held import look_at
 
-    settings = asked.settings()
+    settings, catalog = asked.settings_and_catalog()
     with closing(ThreadTasks()) as tasks:
-        cut = found_cut(set_catalog(settings), name)
+        cut = found_cut(catalog, name)
         held = look_at(cut, lambda uri: open_at(Address.of(settings, uri), tasks, SystemClock()), tasks)
     asked.report({"cut": _about(cut, held)}, "\n".join([_line(cut), *_table_lines(cut, held)]))
     if any(one.fault for one in held.values()):
@@ -174,15 +167,11 @@ def drop(asked: SettingsAsked, name: NameArgument, dry_run: DryRunOption = False
 
     Example: lancewal cut drop june --yes
     """
-    from lancewal_core.names.words import cut_name
-    from lancewal_core.process.tasks import ThreadTasks
     from lancewal_core.table.snapshots import is_unfinished
-    from lancewal_tables.catalog.root import set_catalog
 
     cut_name(name)
-    settings = asked.settings()
+    settings, catalog = asked.settings_and_catalog()
     with closing(ThreadTasks()) as tasks:
-        catalog = set_catalog(settings)
         cut = catalog.cut(name)
         left = [(entry, one) for entry, one in _snapshots(settings, catalog, tasks) if one.note.cut == name]
         left = [(entry, one) for entry, one in left if cut is None or not _keeps(cut, entry, one)]
@@ -257,7 +246,6 @@ def _table(settings: Settings, uri: str) -> StoredTable:
 def _snapshots(settings: Settings, catalog: StoredCatalog, tasks: Tasks) -> list[tuple[TableEntry, OfCut]]:
     """Return the snapshots of cuts in all active tables, each with the table's entry.  Tables that cannot be read are left
     out."""
-    from lancewal_core.errors import or_error
     from lancewal_tables.cuts.left_over import snapshots_of_cuts
 
     active = [entry for entry in catalog.tables().values() if entry.state == "active"]
@@ -286,7 +274,6 @@ def _open(settings: Settings, found: Mapping[str, TableEntry], stack: ExitStack,
 
 def _about(cut: Cut, held: Mapping[str, HeldByCut]) -> dict[str, object]:
     """Return a cut as a report shows it.  ``held`` has what was seen of its tables."""
-    from lancewal_core.process.clock import utc_text
     from lancewal_reader.cuts import positions_of
 
     tables = {}
@@ -315,7 +302,6 @@ def _about(cut: Cut, held: Mapping[str, HeldByCut]) -> dict[str, object]:
 
 
 def _columns(cut: Cut) -> list[str]:
-    from lancewal_core.process.clock import utc_text
 
     until = "until it is dropped" if cut.until_ms is None else f"until {utc_text(cut.until_ms)}"
     kind = f"moving, number {cut.number}" if cut.moving else until

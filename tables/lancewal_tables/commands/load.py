@@ -9,6 +9,9 @@ import typer
 
 from lancewal_core.cli.options import Asked, DryRunOption
 from lancewal_core.errors import MAY_PASS, InvalidInput, counted
+from lancewal_core.process.clock import utc_text
+from lancewal_core.process.stop_signals import stop_signals
+from lancewal_flusher.event_table import FlusherEvents
 from lancewal_tables.load.duplicates import Duplicates
 
 if TYPE_CHECKING:
@@ -45,8 +48,6 @@ def command(
     Example: lancewal table load exports/ --name orders-2026 --duplicates last
     """
     from lancewal_core.open import Address
-    from lancewal_core.process.stop_signals import stop_signals
-    from lancewal_flusher.event_table import FlusherEvents
     from lancewal_tables.load.whole import begin as begin_load
     from lancewal_tables.load.whole import load_files
 
@@ -80,10 +81,7 @@ def command(
 
 def began_text(name: str, began: LoadRecord) -> str:
     """Return a sentence for people that says when a load began."""
-    from datetime import UTC, datetime
-
-    at = datetime.fromtimestamp(began.began_at_ms / 1000, UTC).isoformat(timespec="seconds")
-    return f"load {name} began at {at}: keys that Kafka has deleted since stay deleted"
+    return f"load {name} began at {utc_text(began.began_at_ms)}: keys that Kafka has deleted since stay deleted"
 
 
 def summary_text(summary: LoadSummary, *, dry_run: bool = False) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
@@ -60,7 +61,6 @@ def create(
 
     Example: lancewal snapshot create end-of-month --for 30d
     """
-    from contextlib import ExitStack
 
     from lancewal_core.table.snapshots import about
     from lancewal_flusher.open import open_context

@@ -15,7 +15,7 @@ from lancewal_core.cli.named import partition_named
 from lancewal_core.cli.options import Asked, Output
 from lancewal_core.cli.output import aligned, json_text, one_line, say, say_json
 from lancewal_core.errors import counted
-from lancewal_core.process.clock import Clock, utc_text
+from lancewal_core.process.clock import Clock, SystemClock, utc_text
 
 if TYPE_CHECKING:
     from lancewal_core.status.diagnose import Diagnosis
@@ -72,8 +72,6 @@ def command(
         return table_status(settings, settings.table.uri, reader_version=reader_version, named=named)
 
     if watch:
-        from lancewal_core.process.clock import SystemClock
-
         watched(look, asked.output, SystemClock(), clear=sys.stdout.isatty())
     status = look()
     if asked.as_json:

@@ -11,6 +11,7 @@ from lancewal_core.cli.groups import CommandApp
 from lancewal_core.cli.options import Asked, CutsOption, DryRunOption, TableAsked, YesOption, agree
 from lancewal_core.cli.output import one_line, say
 from lancewal_core.errors import InvalidInput, counted
+from lancewal_core.process.clock import SystemClock, utc_text
 from lancewal_tables.commands.contract_text import changes_text, contract_text, lacking_text, moved_names
 from lancewal_tables.commands.load import command as load_command
 
@@ -297,7 +298,6 @@ def drop(
 
     Example: lancewal table drop -t s3://lake/orders
     """
-    from lancewal_core.process.clock import SystemClock, utc_text
     from lancewal_tables.catalog.cuts_of_table import check_kept_cuts
     from lancewal_tables.catalog.dropping import contract_of, delete_table, drop_table
     from lancewal_tables.define.drop import deletable_ms
@@ -358,8 +358,6 @@ def undrop(asked: Asked) -> None:
 
 
 def _undropped_text(settings: Settings, undropped: UndroppedTable) -> str:
-    from lancewal_core.process.clock import utc_text
-
     where, since_ms = _called(settings, undropped.contract), undropped.since_ms
     if since_ms is None:
         return f"{where} was not dropped: nothing was changed"

@@ -17,7 +17,7 @@ from lance_namespace import ListTablesRequest
 from lancewal_core.catalog.catalog import StoredCatalog, change_table
 from lancewal_core.catalog.cut import Cut, CutTable
 from lancewal_core.catalog.entry import TableEntry
-from lancewal_core.catalog.opened import open_directory
+from lancewal_core.catalog.opened import open_directory, set_catalog
 from lancewal_core.cli.options import read_settings
 from lancewal_core.cli.program import run
 from lancewal_core.errors import InvalidInput, InvalidSettings, LancewalError, TableExists, TableUnknown
@@ -35,7 +35,7 @@ from lancewal_tables.catalog import making, registration
 from lancewal_tables.catalog.making import make_named
 from lancewal_tables.catalog.overview import TableLine, overview, worst_first
 from lancewal_tables.catalog.registration import forget_table, register_table
-from lancewal_tables.catalog.root import make_root, set_catalog
+from lancewal_tables.catalog.root import make_root
 from lancewal_tables.commands.contract_text import contract_text
 from lancewal_tables.define.attach import attach_table
 from lancewal_tables.define.create import create_table
