@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from lancewal_core.record_keys.key_format import encode_region_key as encode_region_key
     from lancewal_core.record_keys.partitioner import partition_of as partition_of
     from lancewal_core.settings.load import load_settings as load_settings
-    from lancewal_core.subscriptions.subscriptions import Subscription as Subscription
     from lancewal_core.table.snapshots import Snapshot as Snapshot
+    from lancewal_core.table.subscriptions.subscriptions import Subscription as Subscription
     from lancewal_reader.catalog import Catalog as Catalog
     from lancewal_reader.catalog import open_catalog as open_catalog
     from lancewal_reader.cuts import CutTables as CutTables
@@ -57,7 +57,7 @@ _PLACES = {
     "SearchCoverage": "lancewal_reader.search.found:SearchCoverage",
     "SearchRows": "lancewal_reader.search.found:SearchRows",
     "Snapshot": "lancewal_core.table.snapshots:Snapshot",
-    "Subscription": "lancewal_core.subscriptions.subscriptions:Subscription",
+    "Subscription": "lancewal_core.table.subscriptions.subscriptions:Subscription",
     "Subscriptions": "lancewal_reader.subscriptions:Subscriptions",
     "Table": "lancewal_reader.table:Table",
     "TableEntry": "lancewal_core.catalog.entry:TableEntry",

@@ -2,7 +2,7 @@
 
 A subscription begins at a point.  Its consumer reads the changes after its receipt, and commits the receipt up to which
 it is done.  Between the two, lancewal's garbage collection keeps what is needed to go on, up to
-``table.subscription_hold_s_max`` (``lancewal_core.subscriptions``).
+``table.subscription_hold_s_max`` (``lancewal_core.table.subscriptions``).
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from lancewal_core.errors import (
 )
 from lancewal_core.names.ids import TableVersion
 from lancewal_core.store.address import same_place
-from lancewal_core.subscriptions.holding import Fault
-from lancewal_core.subscriptions.needs import Bounds, Needs
-from lancewal_core.subscriptions.stored import check_name
-from lancewal_core.subscriptions.subscriptions import KeptSubscriptions, Subscription
+from lancewal_core.table.subscriptions.holding import Fault
+from lancewal_core.table.subscriptions.needs import Bounds, Needs
+from lancewal_core.table.subscriptions.stored import check_name
+from lancewal_core.table.subscriptions.subscriptions import KeptSubscriptions, Subscription
 from lancewal_core.table.watermarks import NOTHING_MERGED, InForce
 from lancewal_reader.changes.feed import ChangeRows, Feeds, PlannedFeed
 from lancewal_reader.point.at import Point, point_of

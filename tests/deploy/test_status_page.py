@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from lancewal_core.status.causes import Cause
-from lancewal_core.status.diagnose import Diagnosis
-from lancewal_core.status.facts import Rejections
-from lancewal_core.status.report import CutStatus, MergeDone, PartitionStatus, TableStatus
-from lancewal_core.status.widenings import OpenWidening
+from lancewal_core.process.status.causes import Cause
+from lancewal_core.process.status.diagnose import Diagnosis
+from lancewal_core.process.status.facts import Rejections
+from lancewal_core.process.status.report import CutStatus, MergeDone, PartitionStatus, TableStatus
+from lancewal_core.process.status.widenings import OpenWidening
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "status.md"
 SHOWN: dict[str, type] = {

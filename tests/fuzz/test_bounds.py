@@ -45,12 +45,12 @@ from lancewal_core.region.flushes.manifest import decode_flush
 from lancewal_core.region.loss_record import decode_loss
 from lancewal_core.region.pages.state_page import PageRecord, StatePage, decode_page, encode_page
 from lancewal_core.region.state import decode_history, decode_state
-from lancewal_core.subscriptions.stored import decode_names, decode_subscription
 from lancewal_core.table.contract import decode_contract
 from lancewal_core.table.control import decode_control
 from lancewal_core.table.drain import decode_drain
 from lancewal_core.table.load_record import decode_load
 from lancewal_core.table.proof.store_proof import decode_way
+from lancewal_core.table.subscriptions.stored import decode_names, decode_subscription
 from lancewal_core.table.watermarks import decode_merge_finished, decode_merge_record
 from lancewal_core.wal.bundle import decode_bundle
 from lancewal_core.wal.segment import decode_segment

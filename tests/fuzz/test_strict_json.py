@@ -19,13 +19,13 @@ from lancewal_core.keys.origin import MergedFrom
 from lancewal_core.names.ids import Generation, Position, TableVersion
 from lancewal_core.region.flushes.manifest import decode_flush
 from lancewal_core.region.loss_record import decode_loss
-from lancewal_core.subscriptions.stored import decode_names, decode_subscription
 from lancewal_core.table.conflicts_ref import ConflictsRef, decode_ref
 from lancewal_core.table.contract import decode_contract
 from lancewal_core.table.control import decode_control
 from lancewal_core.table.drain import decode_drain
 from lancewal_core.table.load_record import decode_load
 from lancewal_core.table.protocol import TransactionInfo
+from lancewal_core.table.subscriptions.stored import decode_names, decode_subscription
 from lancewal_core.table.watermarks import decode_merge_record, decode_watermarks, encode_watermarks
 from lancewal_flusher.commit.facts import KeyDecision, MergeFacts, facts_of
 from lancewal_flusher.commit.row_origins import PROPERTY_KEY_REGIONS, read_spans, region_properties

@@ -18,19 +18,19 @@ from lancewal_core.record_keys.key_form import KeyForm
 from lancewal_core.region.flushes.manifest import Flush, FlushPart, Stretch, encode_flush
 from lancewal_core.region.loss_record import LossRecord, encode_loss
 from lancewal_core.rows.record_times import RecordTimes
-from lancewal_core.subscriptions.stored import (
-    MergedMark,
-    StoredSubscription,
-    SubscriptionNames,
-    encode_names,
-    encode_subscription,
-)
 from lancewal_core.table.conflicts_ref import ConflictsRef
 from lancewal_core.table.contract import Column, Contract, DroppedField, FormerName, encode_contract
 from lancewal_core.table.control import Control, encode_control
 from lancewal_core.table.drain import Drain, encode_drain
 from lancewal_core.table.load_record import LoadRecord, encode_load
 from lancewal_core.table.proof.store_proof import StoreWay, encode_way
+from lancewal_core.table.subscriptions.stored import (
+    MergedMark,
+    StoredSubscription,
+    SubscriptionNames,
+    encode_names,
+    encode_subscription,
+)
 from lancewal_core.table.watermarks import InForce, Watermark, Watermarks, encode_merge_record
 from lancewal_core.wal.writer_schemas import WriterSchema, encode_schema, stored_schema
 from lancewal_reader.point.receipt import Receipt

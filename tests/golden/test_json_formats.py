@@ -14,12 +14,12 @@ from lancewal_core.names.ids import Position, TableVersion
 from lancewal_core.process.clock import SystemClock
 from lancewal_core.region.flushes.manifest import Flush, read_flush
 from lancewal_core.region.loss_record import read_losses
-from lancewal_core.subscriptions.stored import decode_names, decode_subscription
 from lancewal_core.table.contract import decode_contract
 from lancewal_core.table.control import decode_control
 from lancewal_core.table.drain import decode_drain
 from lancewal_core.table.load_record import decode_load
 from lancewal_core.table.proof.store_proof import decode_way
+from lancewal_core.table.subscriptions.stored import decode_names, decode_subscription
 from lancewal_core.table.watermarks import InForce, Watermarks
 from lancewal_core.wal.writer_schemas import decode_schema
 from lancewal_ingest.decode.naming import Naming, naming_of

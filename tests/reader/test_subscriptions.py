@@ -23,8 +23,8 @@ from lancewal_core.errors import (
 )
 from lancewal_core.names import paths
 from lancewal_core.names.ids import TableUuid, TableVersion
-from lancewal_core.subscriptions.needs import Bounds
-from lancewal_core.subscriptions.stored import SUBSCRIPTIONS_MAX, SubscriptionNames, encode_names, names_family
+from lancewal_core.table.subscriptions.needs import Bounds
+from lancewal_core.table.subscriptions.stored import SUBSCRIPTIONS_MAX, SubscriptionNames, encode_names, names_family
 from lancewal_flusher.garbage.find import FENCE_SIZE_MAX
 from lancewal_reader.changes.feed import Mode
 from lancewal_reader.commands.subscription import app

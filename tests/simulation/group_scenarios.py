@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from lancewal_core.errors import FormerGroup, OtherGroup
-from lancewal_core.table.group import take_group
+from lancewal_ingest.kafka.consumer_group import take_group
 from tests.simulation.checker import require
 from tests.simulation.memory_kafka import MemoryGroup
 from tests.simulation.script import stops

@@ -19,13 +19,12 @@ import lancewal_core.region.generation_entries
 import lancewal_core.region.transitions
 import lancewal_core.rows.carry
 import lancewal_core.rows.projection
-import lancewal_core.subscriptions.needs
 import lancewal_core.table.checks
 import lancewal_core.table.columns.adopt
 import lancewal_core.table.columns.restored
 import lancewal_core.table.columns.steps
 import lancewal_core.table.columns.versions
-import lancewal_core.table.group
+import lancewal_core.table.subscriptions.needs
 import lancewal_core.wal.listed
 import lancewal_core.wal.log_end
 import lancewal_core.wal.writer
@@ -50,6 +49,7 @@ import lancewal_flusher.service.round
 import lancewal_flusher.upkeep.widening
 import lancewal_ingest.append.new_columns
 import lancewal_ingest.decode.json.defaults
+import lancewal_ingest.kafka.consumer_group
 import lancewal_ingest.regions.flush_queue
 import lancewal_ingest.regions.open
 import lancewal_ingest.regions.partitions
@@ -92,10 +92,10 @@ from lancewal_core.region.transitions import Claimant, Ended, claim, trim
 from lancewal_core.rows.murmur2 import partition_of
 from lancewal_core.rows.record_times import RecordTimes
 from lancewal_core.store.object_store import Done, ObjectInfo, Unknown, put_once
-from lancewal_core.subscriptions.holding import HOLDS_NOTHING, Holding, holding_of
-from lancewal_core.subscriptions.needs import Age
-from lancewal_core.subscriptions.subscriptions import KeptSubscriptions, decoded_names
 from lancewal_core.table.contract import MISROUTED, newest_contract
+from lancewal_core.table.subscriptions.holding import HOLDS_NOTHING, Holding, holding_of
+from lancewal_core.table.subscriptions.needs import Age
+from lancewal_core.table.subscriptions.subscriptions import KeptSubscriptions, decoded_names
 from lancewal_core.table.watermarks import NOTHING_MERGED, PROPERTY_EXPIRY, InForce, Watermarks
 from lancewal_core.wal.bundle import Copy
 from lancewal_core.wal.entry import NoRowYet
@@ -357,7 +357,7 @@ def _a_region_is_claimed_by_an_older_contract(patch: pytest.MonkeyPatch) -> None
 
 
 def _groups_are_not_compared(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(lancewal_core.table.group, "check_group", lambda contract, group: None)
+    patch.setattr(lancewal_ingest.kafka.consumer_group, "check_group", lambda contract, group: None)
 
 
 def _a_claim_does_not_look_for_a_drop(patch: pytest.MonkeyPatch) -> None:
@@ -536,7 +536,7 @@ def _former_topics_are_not_held(patch: pytest.MonkeyPatch) -> None:
 
 
 def _a_former_topic_is_kept_anyway(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(lancewal_core.subscriptions.needs, "is_behind", lambda *_: False)
+    patch.setattr(lancewal_core.table.subscriptions.needs, "is_behind", lambda *_: False)
 
 
 def _a_damaged_subscription_holds_nothing(patch: pytest.MonkeyPatch) -> None:

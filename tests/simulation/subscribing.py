@@ -19,7 +19,7 @@ from lancewal_core.errors import (
     TableRestored,
     VersionGone,
 )
-from lancewal_core.subscriptions.needs import Bounds
+from lancewal_core.table.subscriptions.needs import Bounds
 from lancewal_core.table.watermarks import PROPERTY_WATERMARKS
 from lancewal_reader.point.receipt import Receipt, receipt_of
 from lancewal_reader.subscriptions import Subscriptions

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
-from lancewal_core.status.facts import Failure, KafkaSpan, PartitionFacts, Rejections, TableFacts, WaitingGeneration
-from lancewal_core.status.report import (
+from lancewal_core.process.status.facts import (
+    Failure,
+    KafkaSpan,
+    PartitionFacts,
+    Rejections,
+    TableFacts,
+    WaitingGeneration,
+)
+from lancewal_core.process.status.report import (
     Figures,
     MergeDone,
     TableStatus,

@@ -21,12 +21,12 @@ from lancewal_core.region.loss_record import encode_loss
 from lancewal_core.region.pages.state_page import encode_page
 from lancewal_core.region.state import encode_history
 from lancewal_core.rows.fold import partial_schema
-from lancewal_core.subscriptions.stored import encode_names, encode_subscription
 from lancewal_core.table.contract import encode_contract
 from lancewal_core.table.control import encode_control
 from lancewal_core.table.drain import encode_drain
 from lancewal_core.table.load_record import encode_load
 from lancewal_core.table.proof.store_proof import encode_way
+from lancewal_core.table.subscriptions.stored import encode_names, encode_subscription
 from lancewal_core.table.watermarks import encode_merge_record
 from lancewal_core.wal.bundle import encode_bundle
 from lancewal_core.wal.segment import encode_segment

@@ -6,6 +6,6 @@ outside, ``logs`` sets up their log lines, ``progress_line`` shows their progres
 modules from being loaded.  The commands are ``config``, ``pause``, ``estimate``, ``store`` and ``inspect``, which shows
 what ``stored_object`` makes of an object.
 
-May import: catalog, errors, keys, names, process, region, region.flushes, region.pages, settings, store, subscriptions, table,
-table.proof, wal.
+May import: catalog, errors, keys, names, process, region, region.flushes, region.pages, settings, store, table,
+table.proof, table.subscriptions, wal.
 """

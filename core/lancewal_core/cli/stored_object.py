@@ -45,13 +45,13 @@ from lancewal_core.region.state import GenerationRecord, RegionState, decode_his
 from lancewal_core.region.states import page_family, state_in
 from lancewal_core.store.object_kinds import kind_of
 from lancewal_core.store.object_store import ObjectStore
-from lancewal_core.subscriptions.stored import decode_names, decode_subscription
 from lancewal_core.table.contract import decode_contract, read_contract
 from lancewal_core.table.control import decode_control
 from lancewal_core.table.drain import decode_drain
 from lancewal_core.table.load_record import decode_load
 from lancewal_core.table.proof.store_proof import decode_way
 from lancewal_core.table.protocol import fragment_files
+from lancewal_core.table.subscriptions.stored import decode_names, decode_subscription
 from lancewal_core.table.watermarks import decode_merge_finished, decode_merge_record
 from lancewal_core.table.watermarks import kind_of as kind_of_record
 from lancewal_core.wal.bundle import decode_bundle

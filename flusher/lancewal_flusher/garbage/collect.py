@@ -64,7 +64,7 @@ from lancewal_core.region.states import Decide
 from lancewal_core.region.transitions import paged, trim
 from lancewal_core.store.object_kinds import Collected, kind_of
 from lancewal_core.store.object_store import Done, put_new
-from lancewal_core.subscriptions.holding import HOLDS_NOTHING, Fault, Holding
+from lancewal_core.table.subscriptions.holding import HOLDS_NOTHING, Fault, Holding
 from lancewal_core.table.watermarks import InForce
 from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.garbage.find import boundary, claimed_histories, find_garbage, history_page_due, list_candidates

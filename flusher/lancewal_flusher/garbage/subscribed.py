@@ -24,11 +24,16 @@ from lancewal_core.region.history import History, read_sound_histories
 from lancewal_core.region.state import GenerationRecord
 from lancewal_core.store.object_store import ObjectInfo
 from lancewal_core.store.versioned import FIRST_VERSION, Version, newest_behind, newest_version
-from lancewal_core.subscriptions.holding import HOLDS_NOTHING, Fault, Holding, former_regions, holding_of
-from lancewal_core.subscriptions.stored import StoredSubscription, SubscriptionNames, names_family, subscription_family
-from lancewal_core.subscriptions.subscriptions import decoded_names, decoded_subscription
 from lancewal_core.table.contract import Contract
 from lancewal_core.table.presence import check_present
+from lancewal_core.table.subscriptions.holding import HOLDS_NOTHING, Fault, Holding, former_regions, holding_of
+from lancewal_core.table.subscriptions.stored import (
+    StoredSubscription,
+    SubscriptionNames,
+    names_family,
+    subscription_family,
+)
+from lancewal_core.table.subscriptions.subscriptions import decoded_names, decoded_subscription
 from lancewal_core.table.watermarks import InForce
 from lancewal_flusher.context import FlusherContext
 

@@ -34,10 +34,10 @@ from lancewal_core.errors import Corrupt
 from lancewal_core.names.ids import TableVersion
 from lancewal_core.region.history import SoundHistories
 from lancewal_core.region.state import GenerationState
-from lancewal_core.subscriptions.holding import Holding
-from lancewal_core.subscriptions.needs import VERSION_WINDOW_MIN_MS, version_window_ms
 from lancewal_core.table.contract import Contract
 from lancewal_core.table.presence import check_present
+from lancewal_core.table.subscriptions.holding import Holding
+from lancewal_core.table.subscriptions.needs import VERSION_WINDOW_MIN_MS, version_window_ms
 from lancewal_core.table.watermarks import InForce
 from lancewal_flusher.commit.send import is_finished
 from lancewal_flusher.context import FlusherContext

@@ -17,8 +17,8 @@ from lancewal_core.process.clock import Clock
 from lancewal_core.process.metric_table import show_only
 from lancewal_core.process.service_events import place_of
 from lancewal_core.process.service_metrics import ProcessRegistry, ServiceMetrics
+from lancewal_core.process.status.widenings import open_widenings
 from lancewal_core.region.state import GenerationRecord
-from lancewal_core.status.widenings import open_widenings
 from lancewal_core.store.object_store import ObjectStore
 from lancewal_core.store.observed import ObservedStore
 from lancewal_core.table.contract import Contract

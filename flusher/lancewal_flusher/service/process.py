@@ -20,8 +20,8 @@ from lancewal_core.process.clock import Clock, SystemClock, sleep_unless
 from lancewal_core.process.health import Health, HealthServer, Problem
 from lancewal_core.process.service_metrics import ProcessRegistry
 from lancewal_core.process.start import Start
+from lancewal_core.process.status.board import LOOKED_AT_S, StatusBoard
 from lancewal_core.settings.load import Settings
-from lancewal_core.status.board import LOOKED_AT_S, StatusBoard
 from lancewal_core.table.checks import former_setting
 from lancewal_core.table.proof.store_proof import check_way
 from lancewal_flusher.event_table import FlusherEvents

@@ -13,10 +13,10 @@ from dataclasses import replace
 from lancewal_core.errors import Corrupt, LancewalError, Refresh, Retry, counted
 from lancewal_core.names.ids import Generation, Region
 from lancewal_core.process.clock import Clock
+from lancewal_core.process.status.facts import Failure, PartitionFacts, TableFacts, WaitingGeneration
+from lancewal_core.process.status.report import Figures, MergeDone, TableStatus, status_of
+from lancewal_core.process.status.widenings import open_widenings
 from lancewal_core.region.state import GenerationRecord, GenerationState
-from lancewal_core.status.facts import Failure, PartitionFacts, TableFacts, WaitingGeneration
-from lancewal_core.status.report import Figures, MergeDone, TableStatus, status_of
-from lancewal_core.status.widenings import open_widenings
 from lancewal_core.table.contract import Contract
 from lancewal_core.table.control import Service, Until
 from lancewal_flusher.commit.send import Refused

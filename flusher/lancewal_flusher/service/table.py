@@ -29,10 +29,10 @@ from lancewal_core.names.ids import Position, Region
 from lancewal_core.open import Address
 from lancewal_core.process.health import Problem
 from lancewal_core.process.silence import STORE, SilenceWatch
+from lancewal_core.process.status.report import TableStatus
 from lancewal_core.region.states import RegionStates
 from lancewal_core.rows.ttl import Ttl
 from lancewal_core.settings.load import Settings
-from lancewal_core.status.report import TableStatus
 from lancewal_core.table.control import POLL_S, ControlReader, Service
 from lancewal_core.table.presence import Presence
 from lancewal_flusher.commit.send import Refused

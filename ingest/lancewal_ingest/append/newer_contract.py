@@ -11,7 +11,7 @@ from lancewal_core.table.contract import (
     changed_terms,
     newer_contract,
 )
-from lancewal_core.table.group import check_group
+from lancewal_ingest.kafka.consumer_group import check_group
 
 TAKEN_UP = BESIDE_ROWS | COLUMN_TERMS | VALUE_TERMS
 """Terms that a running process takes up.  Rows of two versions that differ in these alone go together."""

@@ -74,13 +74,13 @@ from lancewal_core.region.states import Decide
 from lancewal_core.region.transitions import Claimant, Ended, claim, first_claim
 from lancewal_core.table.contract import changed_terms, newer_contract
 from lancewal_core.table.drain import check_open, read_drain
-from lancewal_core.table.group import check_group
 from lancewal_core.table.watermarks import InForce
 from lancewal_core.wal.entry import NoRowYet
 from lancewal_core.wal.walk import walk_sound
 from lancewal_core.wal.writer import LogWriter
 from lancewal_ingest.append.newer_contract import TAKEN_UP
 from lancewal_ingest.context import IngestContext
+from lancewal_ingest.kafka.consumer_group import check_group
 from lancewal_ingest.kafka.source import Offsets
 from lancewal_ingest.retention.tombstones import lost_tombstones
 

@@ -21,11 +21,11 @@ from lancewal_core.process.library_errors import without_secrets
 from lancewal_core.process.metric_table import show_only
 from lancewal_core.process.service_events import place_of
 from lancewal_core.process.service_metrics import ProcessRegistry, ServiceMetrics
+from lancewal_core.process.status.facts import Failure
 from lancewal_core.region.flushes.manifest import FlushedGeneration
 from lancewal_core.region.state import GenerationRecord
 from lancewal_core.rows.column_types import format_type
 from lancewal_core.rows.schema import OP, TIMESTAMP, Op
-from lancewal_core.status.facts import Failure
 from lancewal_core.store.object_store import ObjectStore
 from lancewal_core.store.observed import ObservedStore
 from lancewal_core.wal.entry import Entry, RejectedOffset

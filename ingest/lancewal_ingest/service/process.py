@@ -23,13 +23,12 @@ from lancewal_core.process.health import Health, HealthServer, Problem
 from lancewal_core.process.service_metrics import ProcessRegistry
 from lancewal_core.process.silence import BROKER, STORE, SilenceWatch
 from lancewal_core.process.start import Start
+from lancewal_core.process.status.board import StatusBoard
 from lancewal_core.process.stop_signals import returned_in_time
 from lancewal_core.process.tasks import ThreadTasks
 from lancewal_core.settings.load import Settings
-from lancewal_core.status.board import StatusBoard
 from lancewal_core.table.checks import former_setting, topics_are_bound
 from lancewal_core.table.contract import Contract
-from lancewal_core.table.group import take_group
 from lancewal_core.table.proof.store_proof import prove_store
 from lancewal_core.wal.writer_schemas import WriterSchemas
 from lancewal_ingest.append.draining import drain_of
@@ -37,6 +36,7 @@ from lancewal_ingest.append.job import DeadLetters
 from lancewal_ingest.context import new_owner, open_context
 from lancewal_ingest.event_table import IngestEvents
 from lancewal_ingest.kafka.consumer import ConfluentSource
+from lancewal_ingest.kafka.consumer_group import take_group
 from lancewal_ingest.kafka.dead_letters import KafkaDeadLetters, RefusedDeadLetters
 from lancewal_ingest.kafka.source import KafkaSource, check_topic
 from lancewal_ingest.regions.policy import MemoryPolicy

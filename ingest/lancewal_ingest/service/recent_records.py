@@ -10,7 +10,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from lancewal_core.names.ids import Region
-from lancewal_core.status.facts import Rejections
+from lancewal_core.process.status.facts import Rejections
 from lancewal_core.wal.entry import Entry, RejectedOffset
 
 BUCKET_S = 60.0

@@ -12,8 +12,15 @@ from dataclasses import dataclass, replace
 from lancewal_core.errors import Corrupt, LancewalError, Retry, StoreInconsistent
 from lancewal_core.names.ids import OwnerId, Position, Region
 from lancewal_core.process.clock import Clock
-from lancewal_core.status.facts import STANDS_S, Failure, KafkaSpan, PartitionFacts, TableFacts, WaitingGeneration
-from lancewal_core.status.report import Figures, TableStatus, status_of
+from lancewal_core.process.status.facts import (
+    STANDS_S,
+    Failure,
+    KafkaSpan,
+    PartitionFacts,
+    TableFacts,
+    WaitingGeneration,
+)
+from lancewal_core.process.status.report import Figures, TableStatus, status_of
 from lancewal_core.table.contract import Contract
 from lancewal_core.table.control import Service, Until
 from lancewal_ingest.kafka.source import Positions

@@ -28,8 +28,8 @@ from lancewal_core.errors import (
 from lancewal_core.names.ids import OwnerId, Region
 from lancewal_core.process.health import Problem
 from lancewal_core.process.silence import SilenceWatch
+from lancewal_core.process.status.report import TableStatus
 from lancewal_core.settings.load import Settings
-from lancewal_core.status.report import TableStatus
 from lancewal_core.table.checks import check_topics
 from lancewal_core.table.contract import Contract
 from lancewal_core.table.control import ControlReader, ControlWatch, Service

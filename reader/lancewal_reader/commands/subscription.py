@@ -38,7 +38,7 @@ def create(
 
     Example: lancewal subscription create warehouse --start now
     """
-    from lancewal_core.subscriptions.subscriptions import about
+    from lancewal_core.table.subscriptions.subscriptions import about
 
     made = _subscriptions(asked).create(name, start)
     asked.report(
@@ -53,7 +53,7 @@ def list_all(asked: Asked) -> None:
 
     Example: lancewal subscription list
     """
-    from lancewal_core.subscriptions.subscriptions import Subscription, about
+    from lancewal_core.table.subscriptions.subscriptions import Subscription, about
 
     readable = _subscriptions(asked).readable()
     found = [about(one) for one in readable.values() if isinstance(one, Subscription)]

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from lancewal_core.catalog.catalog import StoredCatalog
 from lancewal_core.catalog.entry import TableEntry
 from lancewal_core.errors import LancewalError
+from lancewal_core.process.status.report import TableStatus
 from lancewal_core.process.tasks import ThreadTasks
 from lancewal_core.settings.load import Settings
-from lancewal_core.status.report import TableStatus
 from lancewal_tables.status.status import table_status
 
 TABLES_AT_ONCE = 8

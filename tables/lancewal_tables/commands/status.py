@@ -18,9 +18,9 @@ from lancewal_core.errors import counted
 from lancewal_core.process.clock import Clock, SystemClock, utc_text
 
 if TYPE_CHECKING:
-    from lancewal_core.status.diagnose import Diagnosis
-    from lancewal_core.status.report import CutStatus, PartitionStatus, SubscriptionStatus, TableStatus
-    from lancewal_core.status.widenings import OpenWidening
+    from lancewal_core.process.status.diagnose import Diagnosis
+    from lancewal_core.process.status.report import CutStatus, PartitionStatus, SubscriptionStatus, TableStatus
+    from lancewal_core.process.status.widenings import OpenWidening
     from lancewal_core.table.contract import Contract
 
 WATCH_S = 2.0

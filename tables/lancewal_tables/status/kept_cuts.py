@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from lancewal_core.catalog.cut_note import cut_note
 from lancewal_core.errors import LancewalError
+from lancewal_core.process.status.report import CutStatus
 from lancewal_core.region.opened_table import OpenedTable
-from lancewal_core.status.report import CutStatus
 from lancewal_core.table.protocol import PinnedTable
 from lancewal_core.table.snapshots import Snapshot, readable_snapshots
 from lancewal_tables.cuts.held import held_bytes

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 
 from lancewal_core.errors import ActionNeeded, LancewalError, counted
 from lancewal_core.names.ids import Position
+from lancewal_core.process.status.facts import STANDS_S, Failure, KafkaSpan
 from lancewal_core.record_keys.key_format import KeyCodec
 from lancewal_core.record_keys.why_misrouted import why_misrouted
 from lancewal_core.rows.murmur2 import NO_PARTITION
 from lancewal_core.settings.load import Settings
-from lancewal_core.status.facts import STANDS_S, Failure, KafkaSpan
 from lancewal_core.store.address import place_of, same_place
 from lancewal_core.table.checks import check_allowed
 from lancewal_core.table.contract import Contract

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from lancewal_core.process.status.facts import STANDS_S, Failure, KafkaSpan, PartitionFacts, WaitingGeneration
+from lancewal_core.process.status.report import Figures
 from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.region.state import GenerationRecord, GenerationState, RegionState
-from lancewal_core.status.facts import STANDS_S, Failure, KafkaSpan, PartitionFacts, WaitingGeneration
-from lancewal_core.status.report import Figures
 from lancewal_core.table.watermarks import InForce
 from lancewal_tables.status.unmerged_counts import InWal, UnmergedCounts
 

@@ -14,9 +14,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from lancewal_core.names.ids import LogId, Region, Sequence
+from lancewal_core.process.status.facts import Rejections
 from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.region.state import GenerationRecord, GenerationState, RegionState
-from lancewal_core.status.facts import Rejections
 from lancewal_core.table.contract import Contract
 from lancewal_core.wal.segment import EntryHeader, Trailer
 from lancewal_core.wal.walk import walk_trailers

@@ -6,8 +6,8 @@ A figure that this prevents is left out and becomes a problem in the result; the
  * *durable*: from the region's state, and for an OPEN generation from its log, walked to the tail (``unmerged_counts``).
  * *merged*: W(newest version).  Generations above it are *unmerged*, whatever the region's state says.
  * *group*: its members tell by their client ids which table they work for (``group_member``).
- * *diagnosis*: the first step on the way of records that does not move (``lancewal_core.status``), as far as stored state and
-   brokers show it.
+ * *diagnosis*: the first step on the way of records that does not move (``lancewal_core.process.status``), as far as
+   stored state and brokers show it.
  * *partitions*: if only some are asked for, the result has their figures, diagnoses and problems, and everything about the
    whole table.  Everything that strong reads need concerns the whole table, since they read every partition.
  * *problems* include what a strong read would stop at, as far as ``readable`` looks; ``not_looked_at`` is the rest.
@@ -43,14 +43,14 @@ from lancewal_core.keys.conflicts import Conflicts, read_conflicts
 from lancewal_core.names.ids import LogId, Region, TableVersion
 from lancewal_core.open import Address
 from lancewal_core.process.clock import Clock, SystemClock
+from lancewal_core.process.status.facts import PartitionFacts, TableFacts
+from lancewal_core.process.status.report import Figures, TableStatus, status_of, table_diagnosis
 from lancewal_core.process.tasks import Tasks, ThreadTasks, together
 from lancewal_core.region.durable_position import rejected_without_row
 from lancewal_core.region.flushes.manifest import read_flush
 from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.region.state import GenerationRecord, GenerationState, RegionState
 from lancewal_core.settings.load import Settings
-from lancewal_core.status.facts import PartitionFacts, TableFacts
-from lancewal_core.status.report import Figures, TableStatus, status_of, table_diagnosis
 from lancewal_core.table.checks import check_columns, check_identity, check_place, check_settings
 from lancewal_core.table.columns.restored import check_fit
 from lancewal_core.table.columns.versions import foreign_columns

@@ -6,11 +6,11 @@ A table without subscriptions costs one request.  Otherwise each is looked at as
 from __future__ import annotations
 
 from lancewal_core.errors import Corrupt, LancewalError, OutsideHistoryWindow, VersionGone
+from lancewal_core.process.status.report import SubscriptionStatus
 from lancewal_core.region.opened_table import OpenedTable
-from lancewal_core.status.report import SubscriptionStatus
-from lancewal_core.subscriptions.needs import Bounds, Needs, look
-from lancewal_core.subscriptions.stored import StoredSubscription
-from lancewal_core.subscriptions.subscriptions import read_stored
+from lancewal_core.table.subscriptions.needs import Bounds, Needs, look
+from lancewal_core.table.subscriptions.stored import StoredSubscription
+from lancewal_core.table.subscriptions.subscriptions import read_stored
 
 _NO_MARGIN = Bounds(margin_ms=0)
 

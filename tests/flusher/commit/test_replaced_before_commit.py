@@ -17,11 +17,11 @@ from lancewal_audit.repair import lance_index
 from lancewal_core.errors import TableMissing, TableReplaced
 from lancewal_core.names.ids import Making, TableVersion
 from lancewal_core.store.object_store import ObjectStore
-from lancewal_core.subscriptions.holding import HOLDS_NOTHING
 from lancewal_core.table.columns import versions
 from lancewal_core.table.columns.changes import Added, Change, Widened
 from lancewal_core.table.columns.steps import change_columns
 from lancewal_core.table.contract import Contract
+from lancewal_core.table.subscriptions.holding import HOLDS_NOTHING
 from lancewal_flusher.commit import widened
 from lancewal_flusher.garbage import table_versions
 from lancewal_flusher.garbage.find import claimed_histories

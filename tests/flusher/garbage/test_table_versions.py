@@ -14,8 +14,8 @@ from lancewal_core.errors import ObjectCorrupt
 from lancewal_core.names.ids import TableVersion
 from lancewal_core.names.paths import parse_table_version
 from lancewal_core.process.clock import SystemClock
-from lancewal_core.subscriptions.holding import HOLDS_NOTHING
 from lancewal_core.table.protocol import StoredTable
+from lancewal_core.table.subscriptions.holding import HOLDS_NOTHING
 from lancewal_core.table.watermarks import Watermarks
 from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.garbage import table_versions

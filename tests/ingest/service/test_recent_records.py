@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from lancewal_core.names.ids import Position
-from lancewal_core.status.facts import Rejections
+from lancewal_core.process.status.facts import Rejections
 from lancewal_core.wal.entry import Entry, RejectedOffset
 from lancewal_ingest.service.recent_records import BUCKET_S, RecentRecords
 from tests.support.regions import region

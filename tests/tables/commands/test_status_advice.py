@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from lancewal_core.status.facts import TableFacts
-from lancewal_core.status.report import problems_of, table_diagnosis
+from lancewal_core.process.status.facts import TableFacts
+from lancewal_core.process.status.report import problems_of, table_diagnosis
 from lancewal_tables.commands.status import status_text
 from tests.support.shown_status import NOW, shown_status
 

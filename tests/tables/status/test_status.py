@@ -21,6 +21,8 @@ from lancewal_core.errors import InvalidInput, KafkaUnavailable, NotALancewalTab
 from lancewal_core.names import paths
 from lancewal_core.names.ids import Generation, LogId, OwnerId, Position, Region, Sequence, TableVersion
 from lancewal_core.process.clock import SystemClock
+from lancewal_core.process.status.facts import STANDS_S
+from lancewal_core.process.status.report import PartitionStatus, TableStatus
 from lancewal_core.process.tasks import ThreadTasks
 from lancewal_core.region import transitions
 from lancewal_core.region.flush import flush_generation, flush_generations
@@ -34,8 +36,6 @@ from lancewal_core.rows.murmur2 import partition_of
 from lancewal_core.rows.schema import OFFSET, OP, PRESENT, TIMESTAMP
 from lancewal_core.settings.load import Settings
 from lancewal_core.settings.sections import KafkaSettings
-from lancewal_core.status.facts import STANDS_S
-from lancewal_core.status.report import PartitionStatus, TableStatus
 from lancewal_core.store.obstore import open_store
 from lancewal_core.table import control
 from lancewal_core.table.columns.changes import Adopted

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from lancewal_core.names import paths
-from lancewal_core.subscriptions.stored import names_family
+from lancewal_core.table.subscriptions.stored import names_family
 from lancewal_reader.table import open_table
 from lancewal_tables.commands.status import _subscription
 from lancewal_tables.status.subscribed import subscriptions_of

@@ -9,7 +9,7 @@ import pytest
 
 from lancewal_core.cli.options import Output
 from lancewal_core.process.clock import utc_text
-from lancewal_core.status.report import TableStatus
+from lancewal_core.process.status.report import TableStatus
 from lancewal_tables.commands.status import WATCH_S, status_text, watched
 from tests.support.scripted import ManualClock
 from tests.support.shown_status import shown_status

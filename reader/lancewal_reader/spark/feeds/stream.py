@@ -38,7 +38,7 @@ from pyspark.sql.types import StructType
 
 from lancewal_core.errors import ContractChanged, InvalidInput, LancewalError
 from lancewal_core.process.tasks import ThreadTasks
-from lancewal_core.subscriptions.subscriptions import Subscription
+from lancewal_core.table.subscriptions.subscriptions import Subscription
 from lancewal_reader.changes.feed import Feeds, PlannedFeed
 from lancewal_reader.changes.follow import bounded, columns_changed, moved_columns, newest_state
 from lancewal_reader.point.at import Point, point_of

@@ -15,7 +15,7 @@ from functools import cached_property
 
 from lancewal_core.process.clock import Clock
 from lancewal_core.process.health import HttpAnswer
-from lancewal_core.status.report import TableStatus
+from lancewal_core.process.status.report import TableStatus
 
 LOOKED_AT_S = 1.0
 IDLE_S = 10.0

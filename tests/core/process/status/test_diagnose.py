@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from lancewal_core.status.causes import Cause, PathStep, Urgency
-from lancewal_core.status.diagnose import Diagnosis, diagnose, first, overall
-from lancewal_core.status.facts import (
+from lancewal_core.process.status.causes import Cause, PathStep, Urgency
+from lancewal_core.process.status.diagnose import Diagnosis, diagnose, first, overall
+from lancewal_core.process.status.facts import (
     STANDS_S,
     Failure,
     KafkaSpan,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from lancewal_core.process.status.widenings import OpenWidening, open_widenings
 from lancewal_core.rows.column_types import parse_type
-from lancewal_core.status.widenings import OpenWidening, open_widenings
 from lancewal_core.table.columns.changes import Added, Change, Widened
 from lancewal_core.table.columns.next_contract import Surroundings, changed
 from lancewal_core.table.contract import Column, Contract

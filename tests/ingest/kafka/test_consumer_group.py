@@ -9,7 +9,7 @@ from lancewal_core.names.ids import Making
 from lancewal_core.process.clock import SystemClock
 from lancewal_core.store.object_store import ObjectStore
 from lancewal_core.table.contract import Contract, contract_family, encode_contract, read_contract
-from lancewal_core.table.group import check_group, take_group
+from lancewal_ingest.kafka.consumer_group import check_group, take_group
 from tests.golden.json_formats import CONTRACT
 from tests.twins.memory_store import MemoryStore
 

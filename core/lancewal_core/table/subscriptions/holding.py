@@ -19,9 +19,9 @@ from dataclasses import dataclass, field, replace
 from lancewal_core.errors import Corrupt, ObjectMissing
 from lancewal_core.names.ids import Generation, Region, TableVersion
 from lancewal_core.region.history import History
-from lancewal_core.subscriptions.needs import NO_MARK, is_behind, merged_ms_of
-from lancewal_core.subscriptions.stored import StoredSubscription
 from lancewal_core.table.contract import Contract
+from lancewal_core.table.subscriptions.needs import NO_MARK, is_behind, merged_ms_of
+from lancewal_core.table.subscriptions.stored import StoredSubscription
 from lancewal_core.table.watermarks import InForce, Watermark
 
 Fault = Corrupt | ObjectMissing

@@ -22,9 +22,9 @@ from lancewal_core.process.tasks import together
 from lancewal_core.region.history import generation_behind
 from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.region.state import GenerationRecord, GenerationState
-from lancewal_core.subscriptions.stored import StoredSubscription
 from lancewal_core.table.contract import Contract
 from lancewal_core.table.protocol import version_exists
+from lancewal_core.table.subscriptions.stored import StoredSubscription
 from lancewal_core.table.watermarks import InForce, Watermark
 
 MARGIN_MS = 5 * 60 * 1000

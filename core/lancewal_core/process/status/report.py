@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from lancewal_core.status.causes import Urgency
-from lancewal_core.status.diagnose import Diagnosis, diagnose, overall
-from lancewal_core.status.facts import PartitionFacts, Rejections, TableFacts
-from lancewal_core.status.widenings import OpenWidening, open_widenings
+from lancewal_core.process.status.causes import Urgency
+from lancewal_core.process.status.diagnose import Diagnosis, diagnose, overall
+from lancewal_core.process.status.facts import PartitionFacts, Rejections, TableFacts
+from lancewal_core.process.status.widenings import OpenWidening, open_widenings
 from lancewal_core.table.contract import Contract
 
 

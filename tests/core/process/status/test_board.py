@@ -11,9 +11,9 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from lancewal_core.process.health import Health, HealthServer
-from lancewal_core.status.board import IDLE_S, LOOKED_AT_S, StatusBoard
-from lancewal_core.status.facts import PartitionFacts, TableFacts, WaitingGeneration
-from lancewal_core.status.report import Figures, partitions_of
+from lancewal_core.process.status.board import IDLE_S, LOOKED_AT_S, StatusBoard
+from lancewal_core.process.status.facts import PartitionFacts, TableFacts, WaitingGeneration
+from lancewal_core.process.status.report import Figures, partitions_of
 from tests.support.scripted import ManualClock
 from tests.support.shown_status import HOSTILE, NOW, shown_status
 

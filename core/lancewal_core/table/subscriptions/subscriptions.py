@@ -65,8 +65,8 @@ from lancewal_core.process.tasks import Tasks
 from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.store.object_store import ObjectStore, put_own
 from lancewal_core.store.versioned import FIRST_VERSION, Declined, Version, newest_version, swap
-from lancewal_core.subscriptions.needs import Bounds, Needs, look, too_old
-from lancewal_core.subscriptions.stored import (
+from lancewal_core.table.subscriptions.needs import Bounds, Needs, look, too_old
+from lancewal_core.table.subscriptions.stored import (
     NO_NAMES,
     SUBSCRIPTIONS_MAX,
     MergedMark,

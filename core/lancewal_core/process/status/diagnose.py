@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 from lancewal_core.errors import counted
 from lancewal_core.process.clock import utc_text
-from lancewal_core.status.causes import Cause, PathStep, Urgency
-from lancewal_core.status.facts import STANDS_S, Failure, PartitionFacts, TableFacts, WaitingGeneration
+from lancewal_core.process.status.causes import Cause, PathStep, Urgency
+from lancewal_core.process.status.facts import STANDS_S, Failure, PartitionFacts, TableFacts, WaitingGeneration
 from lancewal_core.table.control import until_text
 
 _STEPS = list(PathStep)
