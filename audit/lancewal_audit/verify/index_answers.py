@@ -31,6 +31,7 @@ from lance.query import MatchQuery
 from lancewal_core.rows.column_types import stored_array
 from lancewal_core.table.lance.index_build import TOKENIZER, IndexBuild
 from lancewal_core.table.protocol import ROW_ADDRESS
+from lancewal_reader.forms.sql_literals import literal
 
 ANSWER_ROWS_MAX = 1_000_000
 """Most rows of one answer that are checked.  If an answer has more, missing rows are not noticed."""
@@ -262,31 +263,6 @@ def _askable(kind: str, value: object) -> bool:
         return isinstance(value, str) and re.search("[0-9A-Za-z]{3}", value) is not None
     # NaN equals nothing, and 0.0 equals -0.0 here but not in Lance.
     return not isinstance(value, float) or (value == value and value not in (0.0, float("inf"), float("-inf")))
-
-
-_DIGITS = {"s": 0, "ms": 3, "us": 6, "ns": 9}
-
-
-def literal(scalar: pa.Scalar) -> str:
-    """Return a value as an SQL literal."""
-    type_ = scalar.type
-    if pa.types.is_timestamp(type_):
-        text = scalar.cast(pa.int64()).cast(pa.timestamp(type_.unit)).cast(pa.string()).as_py()
-        return f"cast('{text}' as timestamp({_DIGITS[type_.unit]}))"
-    if pa.types.is_date32(type_):
-        return f"date '{scalar.cast(pa.string()).as_py()}'"
-    value = scalar.as_py()
-    if pa.types.is_boolean(type_):
-        return "true" if value else "false"
-    if pa.types.is_floating(type_):
-        return f"cast({value!r} as {'float' if type_.bit_width == 32 else 'double'})"
-    if pa.types.is_decimal(type_):
-        return f"cast('{value:f}' as decimal({type_.precision}, {type_.scale}))"
-    if isinstance(value, bytes):
-        return f"X'{value.hex()}'"
-    if isinstance(value, str):
-        return "'" + value.replace("'", "''") + "'"
-    return str(value)
 
 
 def _answer(

@@ -53,8 +53,6 @@ def sql_of(expression: pc.Expression) -> str:
         return _read(_metadata(batch.schema)[::-1], batch)
     except Unsaid as unsaid:
         raise _refused(expression, str(unsaid)) from None
-    except OverflowError:
-        raise _refused(expression, "a literal outside the years 1 to 9999") from None
 
 
 def _refused(expression: pc.Expression, why: str) -> InvalidInput:

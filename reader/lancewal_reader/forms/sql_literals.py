@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-import datetime
 import decimal
 import math
 
 import pyarrow as pa
 
-_DIGITS = {"s": 0, "ms": 3, "us": 6, "ns": 9}
+SINCE_1970 = {
+    "s": "to_timestamp_seconds",
+    "ms": "to_timestamp_millis",
+    "us": "to_timestamp_micros",
+    "ns": "to_timestamp_nanos",
+}
+"""Lance's functions that return the time after a number of units since 1970."""
 
 
 class Unsaid(Exception):
@@ -16,8 +21,7 @@ class Unsaid(Exception):
 
 
 def literal(scalar: pa.Scalar) -> str:
-    """Return the value as a literal.  ``OverflowError``: Python has no such day or time, since it is outside the years 1
-    to 9999."""
+    """Return the value as a literal."""
     type_ = scalar.type
     if not scalar.is_valid:
         raise Unsaid("a null as a literal (`is_null()` asks for them)")
@@ -39,19 +43,11 @@ def literal(scalar: pa.Scalar) -> str:
         return f"X'{scalar.as_py().hex()}'"
     if type_ == pa.uuid():
         return f"X'{scalar.as_py().hex}'"
-    if pa.types.is_date32(type_):
-        return f"date '{scalar.as_py().isoformat()}'"
-    if pa.types.is_timestamp(type_):
-        return time_literal(scalar.value, type_.unit)
+    if pa.types.is_date32(type_) or pa.types.is_timestamp(type_):
+        return time_literal(scalar.value, type_)
     raise Unsaid(f"a literal {scalar} of type {type_}")
 
 
-def time_literal(since_1970: int, unit: str) -> str:
-    """Return a time as a SQL literal; ``since_1970`` counts in ``unit``.  ``OverflowError`` outside the years 1 to
-    9999."""
-    digits = _DIGITS[unit]
-    if digits == 9:  # Lance reads a text as microseconds, and a list has one unit
-        return f"to_timestamp_nanos({since_1970})"
-    seconds, rest = divmod(since_1970, 10**digits)
-    moment = datetime.datetime(1970, 1, 1) + datetime.timedelta(seconds=seconds)
-    return f"timestamp '{moment.isoformat(sep=' ')}{f'.{rest:0{digits}}' if digits else ''}'"
+def time_literal(stored: int, type_: pa.DataType) -> str:
+    """Return the day or the time that Arrow stores as this integer.  Texts of days and times end at the year 9999."""
+    return f"CAST({stored} AS DATE)" if pa.types.is_date32(type_) else f"{SINCE_1970[type_.unit]}({stored})"

@@ -11,6 +11,7 @@ from typing import Any
 import lance
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 import typer
 import yaml
@@ -21,7 +22,7 @@ from typer.testing import CliRunner
 
 from lancewal_audit.commands.repair import app
 from lancewal_audit.commands.verify import command
-from lancewal_audit.verify.index_answers import literal, values_of
+from lancewal_audit.verify.index_answers import values_of
 from lancewal_audit.verify.index_vectors import VectorRow, ask_vectors
 from lancewal_audit.verify.report import Report, report_text
 from lancewal_audit.verify.verification import VerifyRequest, verify_table
@@ -32,6 +33,7 @@ from lancewal_core.settings.load import Settings
 from lancewal_core.settings.sections import TableSettings
 from lancewal_core.table.lance.index_build import IndexBuild, build_again, index_builds
 from lancewal_flusher.merge.plan import MergeLimits
+from lancewal_reader.forms.sql_literals import literal
 from tests.support.flusher_tables import KeyedTable, Operation
 from tests.support.indexed_tables import BITS, SCALAR, SCHEMA, VECTORS, WIDTH, AllIndexes, values
 from tests.support.repairs import content
@@ -262,8 +264,11 @@ def test_every_type_can_be_asked_for(tmp_path: Path) -> None:
         "yes": pa.array([i % 2 == 0 for i in range(count)]), "text": pa.array([f"it's `{i}`" for i in range(count)]),
         "exact": pa.array([Decimal(i) / 8 for i in range(count)], pa.decimal128(20, 3)),
         "zoned": whole.cast(pa.timestamp("us", "UTC")), **moments,
+        "far": pa.array([(i - 20) * 10**15 for i in range(count)]).cast(pa.timestamp("us")),
+        "far_day": pa.array([(i - 20) * 10**6 for i in range(count)], pa.int32()).cast(pa.date32()),
+        "fixed": pa.array([b"%4d" % i for i in range(count)], pa.binary(4)),
     }  # fmt: skip
-    columns = {name: pa.array([None, *column.to_pylist()[1:]], column.type) for name, column in columns.items()}
+    columns = {name: pc.if_else([i > 0 for i in range(count)], column, None) for name, column in columns.items()}
     dataset = lance.write_dataset(pa.table(columns), tmp_path / "t", max_rows_per_file=10)
     for name, column in columns.items():
         dataset.create_scalar_index(name, "BTREE")

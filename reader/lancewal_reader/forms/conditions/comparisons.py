@@ -123,7 +123,8 @@ def in_type(given: Part, beside: Part) -> tuple[Part, bool]:
 def _inexact(given: Part, beside: Part) -> NotAccepted:
     type_ = beside.type
     named = "arithmetic with decimals" if type_ == exact.ANY_DECIMAL else "uuid" if type_ == pa.uuid() else str(type_)
-    why = f"{given.sql[:80]} is not a literal that compares exactly with {beside.sql[:80]}, whose type is {named[:80]}."
+    shown = str(given.value) if isinstance(given.value, exact.Moment) else given.sql
+    why = f"{shown[:80]} is not a literal that compares exactly with {beside.sql[:80]}, whose type is {named[:80]}."
     if pa.types.is_map(type_):
         return NotAccepted(f"{why} Lance compares no part of a map. Ask by IS NULL, or compare the rows that are read")
     if pa.types.is_nested(type_):

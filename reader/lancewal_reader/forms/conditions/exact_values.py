@@ -40,6 +40,9 @@ class Moment:
 
     ns: int
 
+    def __str__(self) -> str:
+        return f"timestamp '{pa.scalar(self.ns // 1_000, pa.timestamp('us')).cast(pa.string())}'"
+
 
 Value = decimal.Decimal | str | Moment
 
@@ -118,6 +121,11 @@ def moment(text: str) -> Moment:
     return Moment((passed.days * 86_400 + passed.seconds) * _NS + int((fraction or "0").ljust(9, "0")))
 
 
+def days(count: decimal.Decimal) -> Moment:
+    """Return the day that is so many days after 1970-01-01; ``Inexact`` if the number is not an integer."""
+    return Moment(place(count, pa.int32())[0] * _DAY_NS)
+
+
 def place(value: Value, type_: pa.DataType) -> tuple[int, bool]:
     """Return the type's last value at or before ``value``, as a number of steps such as cents or seconds, and whether
     both are equal.  ``Inexact``: the type has no such value."""
@@ -139,7 +147,7 @@ def place(value: Value, type_: pa.DataType) -> tuple[int, bool]:
         raise Inexact
     unit = _DAY_NS if pa.types.is_date32(type_) else _NS // PER_SECOND[type_.unit]
     steps, behind = divmod(value.ns, unit)
-    if not -(2**63) <= steps < 2**63:
+    if not -(2 ** (type_.bit_width - 1)) <= steps < 2 ** (type_.bit_width - 1):
         raise Inexact
     return steps, not behind
 
@@ -164,12 +172,7 @@ def said(steps: int, type_: pa.DataType) -> str:
             )
     if pa.types.is_integer(type_):
         return str(steps) if steps > -(2**63) else f"CAST('{steps}' AS BIGINT)"
-    try:
-        if pa.types.is_timestamp(type_):
-            return time_literal(steps, type_.unit)
-        return f"date '{_EPOCH.date() + datetime.timedelta(days=steps)}'"
-    except OverflowError:
-        raise Inexact from None
+    return time_literal(steps, type_)
 
 
 def free_decimal(value: decimal.Decimal) -> str:

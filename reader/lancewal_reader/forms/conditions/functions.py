@@ -12,6 +12,7 @@ from lancewal_reader.forms.conditions.exact_values import Inexact, Moment, place
 from lancewal_reader.forms.conditions.limits import Limits
 from lancewal_reader.forms.conditions.part import NotAccepted, Part
 from lancewal_reader.forms.conditions.type_names import DIGITS, literal_of
+from lancewal_reader.forms.sql_literals import SINCE_1970
 
 _PADDED_MAX = 1_000
 """Most characters of a padded text."""
@@ -36,12 +37,7 @@ _OF_TEXTS = {
     *("md5", "sha224", "sha256", "sha384", "sha512", "arrow_typeof"),
 }
 _OF_TIMES = {"date_part", "datepart", "date_trunc", "datetrunc", "to_timestamp", "to_date"}
-_SINCE_1970 = {
-    "to_timestamp_seconds": "s",
-    "to_timestamp_millis": "ms",
-    "to_timestamp_micros": "us",
-    "to_timestamp_nanos": "ns",
-}
+_SINCE_1970 = {name: unit for unit, name in SINCE_1970.items()}
 _WHOLE = {
     *("length", "char_length", "character_length", "octet_length", "bit_length", "strpos", "instr", "ascii"),
     *("array_length", "list_length", "cardinality", "array_position", "list_position", "date_part", "datepart"),

@@ -96,6 +96,8 @@ def _literal(part: Part, name: str, type_: pa.DataType | None, how: str) -> Part
             value = exact.number(value) if isinstance(value, str) else value
             assert isinstance(value, Decimal)
             return Part(exact.free_decimal(value), value=value)
+        if isinstance(value, Decimal) and name == "DATE":
+            value = exact.days(value)
         if isinstance(value, str):
             value = exact.moment(value) if pa.types.is_temporal(type_) else exact.number(value)
         if name == "TIMESTAMP" and isinstance(value, exact.Moment):
