@@ -13,8 +13,9 @@ from dataclasses import dataclass
 
 import lance
 
-from tests.ops.stage import Stage
+from tests.ops.stage import TOPIC, Stage
 from tests.support.http_fault_proxy import Faults
+from tests.support.retention import delete_records
 from tests.whole_path.feed import Record
 from tests.whole_path.world import user_row
 from watch.alerts.alert import Value
@@ -78,9 +79,16 @@ def _resume(what: str) -> Act:
 
 
 def _delete_records(stage: Stage) -> None:
+    """All that goes has become durable first, however slow the machine is: no record is lost."""
+    stage.traffic.off()
+    stage.world.wait_caught_up()
+    durable = stage.world.feed.history.ends
     stage.run("pause", "ingest")
+    stage.wait_for_value("ingest-1", "lancewal_ingest_paused", 1)
+    stage.wait_for_value("ingest-2", "lancewal_ingest_paused", 1)
     stage.world.feed.produce(200)
-    stage.delete_records(behind=60)  # fewer than wait
+    reserve = 10  # fewer than wait
+    delete_records(stage.broker.bootstrap_servers, TOPIC, {p: end - reserve for p, end in durable.items()})
 
 
 def _store_down(stage: Stage) -> None:

@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any
 
 import lance
-from confluent_kafka import TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined] # imported there, not listed
     AclBinding,
     AclBindingFilter,
@@ -196,14 +195,6 @@ class Stage:
 
     def admin(self) -> AdminClient:
         return AdminClient({"bootstrap.servers": self.broker.bootstrap_servers})
-
-    def delete_records(self, behind: int) -> None:
-        """Let Kafka delete each partition's records but the last ``behind`` ones."""
-        ends = self.world.feed.history.ends
-        admin = self.admin()  # held until it has the answers
-        asked = [TopicPartition(TOPIC, partition, max(0, end - behind)) for partition, end in ends.items()]
-        for future in admin.delete_records(asked).values():
-            future.result(30)
 
     def refuse_flushes(self) -> None:
         """The store takes no manifest of a flush; segments and all else it does take."""
