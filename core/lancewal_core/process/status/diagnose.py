@@ -54,22 +54,21 @@ def diagnose(table: TableFacts, partition: PartitionFacts) -> Diagnosis:
 def overall(table: TableFacts, partitions: Sequence[Diagnosis], *, all_of_them: bool = True) -> Diagnosis:
     """Return the diagnosis of the whole table, or of some partitions and the faults that concern all partitions."""
     if table.kafka is not None:
-        return _said(Cause.KAFKA_NOT_ASKED, Urgency.PROBLEM, table.kafka)
+        return _said(Cause.KAFKA_NOT_ASKED, table.kafka)
     silent = bool(partitions) and all(found.kind == Cause.NOTHING_PRODUCED.kind for found in partitions)
     if silent and all_of_them and table.rounds is None:
         return _found(
             Cause.NOTHING_PRODUCED,
-            Urgency.IDLE,
             f"Topic {table.topic} never had a record in any partition",
             "Check whether the producer writes to this topic at these brokers (table.topic, kafka.bootstrap_servers): a "
             "table reads no other",
         )
     # Rounds that fail before anything is known of partitions have no partition to say it.
-    rounds = [] if table.rounds is None else [_said(Cause.ROUNDS_FAIL, Urgency.PROBLEM, table.rounds)]
+    rounds = [] if table.rounds is None else [_said(Cause.ROUNDS_FAIL, table.rounds)]
     found = first([*partitions, *rounds])
     if found is not None and found.state is Urgency.IDLE:  # partitions without records say nothing of those with some
         return max(partitions, key=lambda one: (_STEPS.index(one.step), one.kind != Cause.UNKNOWN.kind))
-    return found or _found(Cause.UNKNOWN, Urgency.IDLE, "Nothing is known of any partition")
+    return found or _found(Cause.UNKNOWN, "Nothing is known of any partition")
 
 
 def first(found: Iterable[Diagnosis]) -> Diagnosis | None:
@@ -90,7 +89,6 @@ def _gone(table: TableFacts, it: PartitionFacts) -> Diagnosis | None:
     if low > at:
         return _found(
             Cause.RETENTION_LOST,
-            Urgency.PROBLEM,
             f"{reached} position {at}, but Kafka begins at {low}: offsets {at} to {low - 1} were deleted before they became "
             "durable",
             f"To go on without them: {accept}",
@@ -98,7 +96,6 @@ def _gone(table: TableFacts, it: PartitionFacts) -> Diagnosis | None:
     if it.durable is not None and at > end:
         return _found(
             Cause.TOPIC_TRUNCATED,
-            Urgency.PROBLEM,
             f"durable up to position {at}, but Kafka ends at {end}: the topic lost its tail",
             f"Stop its producers. Once you know the reason, go on after the durable position: {accept}. Ingest waits until "
             "Kafka has grown up to that position",
@@ -114,7 +111,6 @@ def _nothing_came(table: TableFacts, it: PartitionFacts) -> Diagnosis | None:
     if high == 0:
         return _found(
             Cause.NOTHING_PRODUCED,
-            Urgency.IDLE,
             "no record was ever produced to it",
             "If some should have been, look at the producer's topic, brokers and partitioner",
         )
@@ -122,14 +118,12 @@ def _nothing_came(table: TableFacts, it: PartitionFacts) -> Diagnosis | None:
     if low == high and (start is None or start >= high):
         return _found(
             Cause.RETENTION_PASSED,
-            Urgency.IDLE,
             f"Kafka has no record any more: offsets 0 to {high - 1} were deleted before the table began",
             "Produce them again, or load them with `lancewal table load`; the topic's retention.ms says how long records stay",
         )
     if start is not None and start >= high > low:
         return _found(
             Cause.STARTS_BEHIND,
-            Urgency.IDLE,
             f"the table starts at position {start}, and all records that Kafka has ({low} to {high - 1}) lie before it",
             "They are never read: the start is fixed when the table is created (table.start). To have them, create the "
             "table again with table.start: earliest, or load them with `lancewal table load`",
@@ -152,7 +146,7 @@ def _not_consumed(table: TableFacts, it: PartitionFacts) -> Diagnosis | None:
     """Diagnose records that wait in Kafka and that ingest does not take: it is paused, throttled or absent, or stalls at
     one record."""
     if it.refused is not None:
-        return _said(Cause.CANNOT_OPEN, Urgency.PROBLEM, it.refused)
+        return _said(Cause.CANNOT_OPEN, it.refused)
     explained = it.stopped is not None or it.schema is not None or _not_stored(table, it) is not None
     if explained or not _waits_in_kafka(it) or it.kafka is None:
         return None
@@ -161,35 +155,32 @@ def _not_consumed(table: TableFacts, it: PartitionFacts) -> Diagnosis | None:
     if "ingest" in table.paused:
         return _found(
             Cause.INGEST_PAUSED,
-            Urgency.WAITS,
             f"{seen}; ingest is paused {until_text(table.paused['ingest'])}",
             "`lancewal resume ingest`",
         )
     if table.throttled:
         return _found(
             Cause.THROTTLED,
-            Urgency.WAITS,
             f"{seen}; ingest's memory is full, so it consumes nothing",
             "If it stays so: check whether flushes reach the store, or raise ingest.memory_bytes_max",
         )
     if table.members == 0:
         return _found(
             Cause.NO_INGEST,
-            state,
             f"{seen}, and no ingest runs: its consumer group has no member",
             "`lancewal ingest run`",
+            state,
         )
     if it.claimed is False:
         return _found(
             Cause.NOT_OPENED,
-            state,
             f"{seen}, and no ingest has ever opened it",
             "Is ingest started with these settings? Its log, /readyz and /status name what keeps it from opening a partition",
+            state,
         )
     if it.misrouted_why and it.misrouted_to is not None:
         return _found(
             Cause.MISROUTED,
-            Urgency.PROBLEM,
             f"stops at position {it.durable}: the record there belongs to {_place(it.misrouted_to)}. {it.misrouted_why}",
             _past_misrouted(it),
         )
@@ -217,14 +208,12 @@ def _stands(table: TableFacts, it: PartitionFacts) -> Diagnosis | None:
     if it.durable >= it.kafka.end:
         return _found(
             Cause.OPEN_TRANSACTION,
-            Urgency.PROBLEM,
             f"{seen}. A transaction is open from position {it.kafka.end} on: later records cannot be read until it ends",
             "Find its producer (`kafka-transactions.sh find-hanging`) and end it",
         )
     if it.misrouted_to is not None:
         return _found(
             Cause.MISROUTED,
-            Urgency.PROBLEM,
             f"{seen}. The key of the record there belongs to {_place(it.misrouted_to)}: the producer uses another "
             "partitioner than the table's (`lancewal table show`)",
             _past_misrouted(it),
@@ -235,18 +224,17 @@ def _stands(table: TableFacts, it: PartitionFacts) -> Diagnosis | None:
         why = "The partition has stopped, or no ingest has it"
     return _found(
         Cause.STANDS,
-        Urgency.PROBLEM,
         f"{seen}. {why}",
         "The log of ingest, its /readyz and its /status name the reason",
     )
 
 
 def _stopped(table: TableFacts, it: PartitionFacts) -> Diagnosis | None:
-    return None if it.stopped is None else _said(Cause.STOPPED, Urgency.PROBLEM, it.stopped)
+    return None if it.stopped is None else _said(Cause.STOPPED, it.stopped)
 
 
 def _without_schema(table: TableFacts, it: PartitionFacts) -> Diagnosis | None:
-    return None if it.schema is None else _said(Cause.WAITS_FOR_SCHEMA, Urgency.PROBLEM, it.schema)
+    return None if it.schema is None else _said(Cause.WAITS_FOR_SCHEMA, it.schema)
 
 
 def _rejected(table: TableFacts, it: PartitionFacts) -> Diagnosis | None:
@@ -268,7 +256,6 @@ def _rejected(table: TableFacts, it: PartitionFacts) -> Diagnosis | None:
         )
     return _found(
         Cause.ALL_REJECTED,
-        Urgency.PROBLEM,
         f"{seen}. Earlier records may have become rows{later}",
         "`lancewal dead-letter list` counts them by reason and column. Correct the producer, or the table's columns and "
         "format, and send them again. The problem is over once a newer record becomes a row",
@@ -278,7 +265,7 @@ def _rejected(table: TableFacts, it: PartitionFacts) -> Diagnosis | None:
 def _not_stored(table: TableFacts, it: PartitionFacts) -> Diagnosis | None:
     if table.not_stored is None or it.decoded is None or it.durable is None or it.decoded <= it.durable:
         return None
-    return _said(Cause.NOT_STORED, Urgency.PROBLEM, table.not_stored)
+    return _said(Cause.NOT_STORED, table.not_stored)
 
 
 def _in_memtable(table: TableFacts, it: PartitionFacts) -> Diagnosis | None:
@@ -288,7 +275,6 @@ def _in_memtable(table: TableFacts, it: PartitionFacts) -> Diagnosis | None:
     if table.members == 0 and it.open.since_ms is not None and not _young(table, it.open.since_ms):
         return _found(
             Cause.ABANDONED,
-            Urgency.PROBLEM,
             f"{seen}, and no ingest runs that would seal it: strong reads see it, the merged table does not",
             "`lancewal ingest run`: it takes over these rows",
         )
@@ -297,14 +283,12 @@ def _in_memtable(table: TableFacts, it: PartitionFacts) -> Diagnosis | None:
     if it.open.due_ms + STANDS_S * 1000 < table.now_ms:
         return _found(
             Cause.SEAL_OVERDUE,
-            Urgency.PROBLEM,
             f"{seen}, and was to be sealed by {utc_text(it.open.due_ms)}",
             "Look at ingest's log and /readyz. The store accepts no new state, the owner is gone, or its ingest.seal_age_s "
             "is longer than the one given here",
         )
     return _found(
         Cause.SEAL_LIMITS,
-        Urgency.WAITS,
         f"{seen}: below ingest's seal limits, it is sealed by {utc_text(it.open.due_ms)} at the latest",
         "Strong reads see it already. For the merged table sooner, lower ingest.seal_age_s",
     )
@@ -316,10 +300,9 @@ def _not_flushed(table: TableFacts, it: PartitionFacts) -> Diagnosis | None:
     seen = f"generation {it.sealed.generation} is sealed{_since(it.sealed)}, and not flushed"
     # Ingest flushes at once; what it left behind, the flusher takes after as long.
     if it.sealed.since_ms is None or table.now_ms - it.sealed.since_ms < 3 * STANDS_S * 1000:
-        return _found(Cause.FLUSH_UNDER_WAY, Urgency.WAITS, seen)
+        return _found(Cause.FLUSH_UNDER_WAY, seen)
     return _found(
         Cause.NOT_FLUSHED,
-        Urgency.PROBLEM,
         f"{seen}: its ingest is gone or cannot write, and no flusher has taken it over",
         "`lancewal flusher run`; if one runs, its log and /readyz name what its WAL lacks",
     )
@@ -327,26 +310,24 @@ def _not_flushed(table: TableFacts, it: PartitionFacts) -> Diagnosis | None:
 
 def _not_merged(table: TableFacts, it: PartitionFacts) -> Diagnosis | None:
     if it.held is not None:
-        return _said(Cause.HELD_BACK, Urgency.PROBLEM, it.held)
+        return _said(Cause.HELD_BACK, it.held)
     if it.unmerged is None:
         return None
     seen = f"generation {it.unmerged.generation} is flushed{_since(it.unmerged)}, and not merged"
     if "flusher" in table.paused:
         return _found(
             Cause.FLUSHER_PAUSED,
-            Urgency.WAITS,
             f"{seen}; the flusher is paused {until_text(table.paused['flusher'])}",
             "`lancewal resume flusher`",
         )
     if table.rounds is not None:
-        return _said(Cause.ROUNDS_FAIL, Urgency.PROBLEM, table.rounds)
+        return _said(Cause.ROUNDS_FAIL, table.rounds)
     since = it.unmerged.since_ms
     if since is None or table.now_ms - since < (table.merge_after_s + STANDS_S) * 1000:
-        return _found(Cause.MERGE_DUE, Urgency.WAITS, seen)
+        return _found(Cause.MERGE_DUE, seen)
     if table.merged_ms is not None and table.merged_ms > since:
         return _found(
             Cause.PASSED_BY,
-            Urgency.PROBLEM,
             f"{seen}, though a merge landed at {utc_text(table.merged_ms)}",
             "An object that its merge needs may be damaged: the flusher's log, its /readyz and its /status name it",
         )
@@ -356,7 +337,6 @@ def _not_merged(table: TableFacts, it: PartitionFacts) -> Diagnosis | None:
         last = "no merge ever landed" if it.merged is None else "the time of the last merge is unknown"
     return _found(
         Cause.NO_FLUSHER,
-        Urgency.PROBLEM,
         f"{seen}; {last}",
         "No flusher runs (`lancewal flusher run`), or its rounds fail: then its log, /readyz and /status name the reason",
     )
@@ -367,7 +347,6 @@ def _not_read(table: TableFacts, it: PartitionFacts) -> Diagnosis | None:
         return None
     return _found(
         Cause.READER_BEHIND,
-        Urgency.PROBLEM,
         f"the reader has version {table.read_version} open, which holds the partition up to position {it.read or 0}; the "
         f"table's newest, {table.version}, up to {it.merged}",
         "Open the table again, or check out its newest version: an open Lance dataset stays at its version. The `version` of "
@@ -393,38 +372,37 @@ _RULES: tuple[Rule, ...] = (
 def _end(table: TableFacts, it: PartitionFacts) -> Diagnosis:
     """Return the diagnosis of a partition in which no step is stalled."""
     if _waits_in_kafka(it):
-        return _found(Cause.MOVING, Urgency.MOVING, "records arrive, and nothing is stalled")
+        return _found(Cause.MOVING, "records arrive, and nothing is stalled")
     if it.merged is None and it.durable is None:
-        return _found(Cause.UNKNOWN, Urgency.IDLE, "nothing is known of it from here")
+        return _found(Cause.UNKNOWN, "nothing is known of it from here")
     if it.kafka is not None and table.table_rows == 0 and it.merged is not None and it.merged == it.durable:
         if table.keys_in_conflict:
             return _found(
                 Cause.NO_ROWS_LEFT,
-                Urgency.IDLE,
                 f"all records are merged up to position {it.merged}, and the table has no row. Keys that came through two "
                 f"partitions, and wait for a decision: {table.keys_in_conflict}",
                 "`lancewal conflict list` names them, `lancewal conflict settle` decides",
             )
         return _found(
             Cause.NO_ROWS_LEFT,
-            Urgency.IDLE,
             f"all records are merged up to position {it.merged}, and the table has no row left. Its records were "
             "deletes, or the rows expired, or were deleted since",
             "`lancewal table show` names the time to live; `lancewal verify` compares the table with its records",
         )
-    return _found(Cause.CAUGHT_UP, Urgency.IDLE, "all known records are merged and readable")
+    return _found(Cause.CAUGHT_UP, "all known records are merged and readable")
 
 
 # -- making one -----------------------------------------------------------------------------------------------------
 
 
-def _found(cause: Cause, state: Urgency, message: str, do: str = "") -> Diagnosis:
-    return Diagnosis(cause.step, cause.kind, state, message, do)
+def _found(cause: Cause, message: str, do: str = "", state: Urgency | None = None) -> Diagnosis:
+    """Return a diagnosis.  ``state`` is given if it is not the one that the cause has by itself."""
+    return Diagnosis(cause.step, cause.kind, state or cause.state, message, do)
 
 
-def _said(cause: Cause, state: Urgency, failure: Failure) -> Diagnosis:
+def _said(cause: Cause, failure: Failure) -> Diagnosis:
     """Return a diagnosis with the text of an error, which says where and what to do."""
-    return Diagnosis(cause.step, failure.kind, state, failure.text, "")
+    return Diagnosis(cause.step, failure.kind, cause.state, failure.text, "")
 
 
 def _young(table: TableFacts, at_ms: int) -> bool:
