@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lancewal_core.errors import InvalidInput, InvalidSchema
+from lancewal_core.rows.byte_view import join_texts
 from lancewal_core.rows.column_types import integer_range
 
 _ESCAPED = re.compile(r'[\x00-\x1f"\\\U00010000-\U0010ffff]')
@@ -71,14 +72,11 @@ class JsonCompactCodec:
         types, wanted = [column.type for column in columns], [field.type for field in self._fields]
         if types != wanted:
             raise InvalidSchema(f"the region key's columns have types {', '.join(map(str, wanted))}; got {types}")
-        pieces: list[object] = []
-        before = b"{"
+        pieces: list[bytes | pa.Array] = []
         for field, column in zip(self._fields, columns, strict=True):
             quote = b'"' if _is_text(field.type) else b""
-            pieces += [pa.scalar(before + _text(field.name) + b":" + quote, pa.binary()), json_texts(column)]
-            before = quote + b","
-        end = pa.scalar(before[:-1] + b"}", pa.binary())
-        return pc.binary_join_element_wise(*pieces, end, pa.scalar(b"", pa.binary()))
+            pieces += [b"," if pieces else b"{", _text(field.name) + b":" + quote, json_texts(column), quote]
+        return join_texts([*pieces, b"}"])
 
 
 def json_key(members: Mapping[str, object]) -> bytes:

@@ -13,9 +13,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from lancewal_core.record_keys.json_compact import json_texts, json_value, writes
+from lancewal_core.rows.byte_view import join_texts
 
 _MEMBER = re.compile(rb'[ \t\n\r]*([{,])[ \t\n\r]*("(?:[^"\\\x00-\x1f]|\\.)*")[ \t\n\r]*:[ \t\n\r]*')
 _END = re.compile(rb"[ \t\n\r]*\}[ \t\n\r]*")
@@ -31,16 +31,12 @@ class KeyText:
 
     def of(self, rows: pa.RecordBatch) -> pa.Array:
         """Return the key of each row in this text, as a binary array."""
-        pieces: list[object] = []
-        quote = b""
+        pieces: list[bytes | pa.Array] = []
         for name, before in self.before:
             column = rows.column(name)
-            begins = b'"' if writes(column.type) == "text" else b""
-            pieces += [pa.scalar(quote + before + begins, pa.binary()), json_texts(column)]
-            quote = begins
-        return pc.binary_join_element_wise(
-            *pieces, pa.scalar(quote + self.end, pa.binary()), pa.scalar(b"", pa.binary())
-        )
+            quote = b'"' if writes(column.type) == "text" else b""
+            pieces += [before, quote, json_texts(column), quote]
+        return join_texts([*pieces, self.end])
 
 
 def key_text(key: bytes, row: Mapping[str, object], called: Mapping[str, str]) -> KeyText | None:

@@ -1,8 +1,10 @@
-"""Arrow arrays as blocks of bytes: strings and binaries with the borders of their values, and the texts of uuids."""
+"""Arrow arrays as bytes: strings and binaries with the borders of their values, texts joined row by row, and the texts of
+uuids."""
 
 from __future__ import annotations
 
 import binascii
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -43,6 +45,20 @@ def byte_view(array: pa.Array) -> ByteView:
     borders = np.frombuffer(borders_buffer, border_type)[array.offset : array.offset + len(array) + 1].astype(np.int64)
     data = np.empty(0, np.uint8) if data_buffer is None else np.frombuffer(data_buffer, np.uint8)
     return ByteView(data, borders)
+
+
+def join_texts(pieces: Iterable[bytes | pa.Array]) -> pa.Array:
+    """Return a text for each row, made of all pieces, as a binary array.  ``bytes`` are equal in all rows.  A row with a null
+    has no text."""
+    joined: list[object] = []
+    before = b""
+    for piece in pieces:
+        if isinstance(piece, bytes):
+            before += piece
+        else:
+            joined += [pa.scalar(before, pa.binary()), piece]
+            before = b""
+    return pc.binary_join_element_wise(*joined, pa.scalar(before, pa.binary()), pa.scalar(b"", pa.binary()))
 
 
 _UUID_DIGITS = [place for place in range(36) if place not in (8, 13, 18, 23)]

@@ -18,17 +18,16 @@ import datetime
 import json
 import re
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from enum import Enum, auto
-from typing import assert_never
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lancewal_core.errors import ActionNeeded, InvalidInput, InvalidSchema
-from lancewal_core.rows.byte_view import byte_view, uuid_texts
+from lancewal_core.rows.byte_view import byte_view, join_texts, uuid_texts
 from lancewal_core.rows.column_types import integer_range
 
 _EPOCH = datetime.date(1970, 1, 1)
@@ -47,20 +46,65 @@ _ESCAPES = {bytes([code]): b"\\u%04x" % code for code in range(0x20)} | {
 }
 
 
-class _Kind(Enum):
-    """How a column's values are written."""
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """How the values of some types are written."""
 
-    STRING = auto()
-    INTEGER = auto()
-    BOOLEAN = auto()
-    DATE = auto()
-    BINARY = auto()
-    UUID = auto()
+    of_value: type
+    """Python's type of the values."""
+    text: Callable[[Any], bytes]
+    """Return the encoding of a value that is a whole region key."""
+    parse: Callable[[bytes], object]
+    """Inverse of ``text`` for canonical keys; any value or ``ValueError`` for others."""
+    texts: Callable[[pa.Array], pa.Array]
+    """Return ``text`` of each value, as a binary array."""
+    quoted: bool = True
+    """Whether a JSON array holds the value as a string."""
 
-    @property
-    def quoted(self) -> bool:
-        """Whether a JSON array holds the value as a string."""
-        return self not in (_Kind.INTEGER, _Kind.BOOLEAN)
+
+def _utf8(value: str) -> bytes:
+    try:
+        return value.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidInput(f"the region key text {_shown(value)} is not Unicode: {error.reason}") from None
+
+
+def _decimal(value: int) -> bytes:
+    if not -(1 << 63) <= value < 1 << 64:
+        raise InvalidInput("a region key integer has more than 64 bits; no column type can hold it")
+    return b"%d" % value
+
+
+def _as_binary(values: pa.Array) -> pa.Array:
+    return values.cast(pa.binary())
+
+
+def _as_text(values: pa.Array) -> pa.Array:
+    return values.cast(pa.string()).cast(pa.binary())
+
+
+def _dates(values: pa.Array) -> pa.Array:
+    days = values.cast(pa.int32())
+    inside = pc.and_(pc.greater_equal(days, _FIRST_DAY), pc.less_equal(days, _LAST_DAY))
+    return _as_text(pc.if_else(inside, values, None))
+
+
+def _date(key: bytes) -> datetime.date:
+    return datetime.date.fromisoformat(key.decode("ascii"))
+
+
+_STRING = _Kind(str, _utf8, bytes.decode, _as_binary)
+_BINARY = _Kind(bytes, bytes, bytes, _as_binary)
+_BOOLEAN = _Kind(bool, lambda value: b"true" if value else b"false", lambda key: key == b"true", _as_text, quoted=False)
+_INTEGER = _Kind(int, _decimal, int, _as_text, quoted=False)
+_DATE = _Kind(datetime.date, lambda value: value.isoformat().encode(), _date, _dates)
+_UUID = _Kind(
+    uuid.UUID,
+    lambda value: str(value).encode(),
+    lambda key: uuid.UUID(key.decode("ascii")),
+    lambda values: _as_binary(uuid_texts(values)),
+)
+_KINDS = (_STRING, _BINARY, _BOOLEAN, _INTEGER, _DATE, _UUID)  # booleans before integers: Python's bool is an int
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +123,7 @@ class _Column:
                 f"table.region_key: column {field.name!r} has type {field.type}; "
                 "region keys are strings, integers, booleans, dates (date32), uuids or binaries"
             )
-        integers = integer_range(field.type) if kind is _Kind.INTEGER else range(0)
+        integers = integer_range(field.type) if kind is _INTEGER else range(0)
         return _Column(field.name, field.type, kind, integers)
 
     def accepts(self, value: object) -> bool:
@@ -88,7 +132,7 @@ class _Column:
             return False
         if pa.types.is_fixed_size_binary(self.type):
             return isinstance(value, bytes) and len(value) == self.type.byte_width
-        return not isinstance(value, int) or self.kind is _Kind.BOOLEAN or int(value) in self.integers
+        return not isinstance(value, int) or self.kind is _BOOLEAN or int(value) in self.integers
 
 
 class RegionKeyCodec:
@@ -123,7 +167,7 @@ class RegionKeyCodec:
         """Return the values whose encoding is ``key``; None for bytes in any other form than the canonical one."""
         try:
             if len(self._columns) == 1:
-                values: tuple[object, ...] = (_parse_alone(key, self._columns[0].kind),)
+                values: tuple[object, ...] = (self._columns[0].kind.parse(key),)
             else:
                 parsed = json.loads(key.decode("utf-8"))
                 if not isinstance(parsed, list) or len(parsed) != len(self._columns):
@@ -145,15 +189,12 @@ class RegionKeyCodec:
             expected = ", ".join(f"{column.name} {column.type}" for column in self._columns)
             raise InvalidSchema(f"the region key's columns are {expected}; got {', '.join(map(str, types)) or 'none'}")
         if len(columns) == 1:
-            return _texts(columns[0], self._columns[0].kind)
-        pieces: list[object] = []
-        literal = b"["
+            return self._columns[0].kind.texts(columns[0])
+        pieces: list[bytes | pa.Array] = []
         for column, values in zip(self._columns, columns, strict=True):
             quote = b'"' if column.kind.quoted else b""
-            pieces += [pa.scalar(literal + quote, pa.binary()), _item_texts(values, column.kind)]
-            literal = quote + b","
-        last = pa.scalar(literal[:-1] + b"]", pa.binary())
-        return pc.binary_join_element_wise(*pieces, last, pa.scalar(b"", pa.binary()))
+            pieces += [b"," if pieces else b"[", quote, _item_texts(values, column.kind), quote]
+        return join_texts([*pieces, b"]"])
 
 
 def canonical_key(*values: object) -> bytes:
@@ -166,7 +207,7 @@ def canonical_key(*values: object) -> bytes:
     if not values:
         raise InvalidSchema("a region key has at least one value; pass the values of the region key's columns")
     if len(values) == 1:
-        return _alone(values[0])
+        return _known_kind(values[0]).text(values[0])
     return b"[" + b",".join(map(_item, values)) + b"]"
 
 
@@ -175,76 +216,44 @@ def canonical_key(*values: object) -> bytes:
 
 def _kind_of(type_: pa.DataType) -> _Kind | None:
     if pa.types.is_string(type_) or pa.types.is_large_string(type_):
-        return _Kind.STRING
+        return _STRING
     if pa.types.is_binary(type_) or pa.types.is_large_binary(type_) or pa.types.is_fixed_size_binary(type_):
-        return _Kind.BINARY
+        return _BINARY
     if type_ == pa.uuid():
-        return _Kind.UUID
+        return _UUID
     if pa.types.is_integer(type_):
-        return _Kind.INTEGER
+        return _INTEGER
     if pa.types.is_boolean(type_):
-        return _Kind.BOOLEAN
-    return _Kind.DATE if pa.types.is_date32(type_) else None
+        return _BOOLEAN
+    return _DATE if pa.types.is_date32(type_) else None
 
 
 def _kind_of_value(value: object) -> _Kind | None:
-    match value:
-        case str():
-            return _Kind.STRING
-        case bytes():
-            return _Kind.BINARY
-        case bool():  # before int: Python's bool is one
-            return _Kind.BOOLEAN
-        case int():
-            return _Kind.INTEGER
-        case datetime.datetime():  # before date: it is one, but its time would be lost
-            return None
-        case datetime.date():
-            return _Kind.DATE
-        case uuid.UUID():
-            return _Kind.UUID
-        case _:
-            return None
+    for kind in _KINDS:
+        if isinstance(value, kind.of_value):
+            return None if isinstance(value, datetime.datetime) else kind  # a date, but its time would be lost
+    return None
 
 
-def _alone(value: object) -> bytes:
-    """Return the encoding of a value that is a whole region key."""
-    match value:
-        case bytes():
-            return value
-        case str():
-            try:
-                return value.encode()
-            except UnicodeEncodeError as error:
-                raise InvalidInput(f"the region key text {_shown(value)} is not Unicode: {error.reason}") from None
-        case bool():
-            return b"true" if value else b"false"
-        case int():
-            if not -(1 << 63) <= value < 1 << 64:
-                raise InvalidInput("a region key integer has more than 64 bits; no column type can hold it")
-            return b"%d" % value
-        case datetime.date() if not isinstance(value, datetime.datetime):
-            return value.isoformat().encode()
-        case uuid.UUID():
-            return str(value).encode()
-        case _:
-            raise InvalidSchema(
-                f"a region key value cannot be a {type(value).__name__}: use str, int, bool, datetime.date, bytes or "
-                "uuid.UUID"
-            )
+def _known_kind(value: object) -> _Kind:
+    kind = _kind_of_value(value)
+    if kind is None:
+        raise InvalidSchema(
+            f"a region key value cannot be a {type(value).__name__}: use str, int, bool, datetime.date, bytes or "
+            "uuid.UUID"
+        )
+    return kind
 
 
 def _item(value: object) -> bytes:
     """Return the encoding of a value inside a JSON array."""
-    match value:
-        case bytes():
-            return b'"' + binascii.b2a_base64(value, newline=False) + b'"'
-        case str():
-            return b'"' + _escape(_alone(value)) + b'"'
-        case datetime.date() | uuid.UUID():
-            return b'"' + _alone(value) + b'"'
-        case _:
-            return _alone(value)
+    kind = _known_kind(value)
+    text = kind.text(value)
+    if kind is _STRING:
+        text = _escape(text)
+    elif kind is _BINARY:
+        text = binascii.b2a_base64(text, newline=False)
+    return b'"' + text + b'"' if kind.quoted else text
 
 
 def _escape(text: bytes) -> bytes:
@@ -259,67 +268,22 @@ def _shown(value: object) -> str:
     return text if len(text) <= 80 else text[:77] + "..."
 
 
-def _parse_alone(key: bytes, kind: _Kind) -> object:
-    """Inverse of ``_alone`` for canonical keys; any value or ``ValueError`` for others."""
-    match kind:
-        case _Kind.STRING:
-            return key.decode("utf-8")
-        case _Kind.BINARY:
-            return key
-        case _Kind.INTEGER:
-            return int(key)
-        case _Kind.BOOLEAN:
-            return key == b"true"
-        case _Kind.DATE:
-            return datetime.date.fromisoformat(key.decode("ascii"))
-        case _Kind.UUID:
-            return uuid.UUID(key.decode("ascii"))
-        case _:
-            assert_never(kind)
-
-
 def _parse_item(item: object, kind: _Kind) -> object:
     """Return the value of a JSON item; any value or ``ValueError`` for items that are not canonical."""
-    if isinstance(item, str) and kind is _Kind.BINARY:
-        return binascii.a2b_base64(item, strict_mode=True)
-    if isinstance(item, str) and kind is _Kind.DATE:
-        return datetime.date.fromisoformat(item)
-    if isinstance(item, str) and kind is _Kind.UUID:
-        return uuid.UUID(item)
-    return item
+    if not isinstance(item, str) or not kind.quoted:
+        return item
+    return binascii.a2b_base64(item, strict_mode=True) if kind is _BINARY else kind.parse(item.encode())
 
 
 # -- many values -----------------------------------------------------------------------------------------------
 
 
-def _texts(values: pa.Array, kind: _Kind) -> pa.Array:
-    """Return the encoding of each value as a whole region key, as a binary array."""
-    match kind:
-        case _Kind.STRING | _Kind.BINARY:
-            return values.cast(pa.binary())
-        case _Kind.INTEGER | _Kind.BOOLEAN:
-            return values.cast(pa.string()).cast(pa.binary())
-        case _Kind.DATE:
-            days = values.cast(pa.int32())
-            inside = pc.and_(pc.greater_equal(days, _FIRST_DAY), pc.less_equal(days, _LAST_DAY))
-            return pc.if_else(inside, values, None).cast(pa.string()).cast(pa.binary())
-        case _Kind.UUID:
-            return uuid_texts(values).cast(pa.binary())
-        case _:
-            assert_never(kind)
-
-
 def _item_texts(values: pa.Array, kind: _Kind) -> pa.Array:
     """Return the encoding of each value inside a JSON array, without the quotes around it, as a binary array."""
-    match kind:
-        case _Kind.STRING:
-            return _escaped(values.cast(pa.binary()))
-        case _Kind.BINARY:
-            return _base64(values.cast(pa.binary()))
-        case _Kind.INTEGER | _Kind.BOOLEAN | _Kind.DATE | _Kind.UUID:
-            return _texts(values, kind)
-        case _:
-            assert_never(kind)
+    texts = kind.texts(values)
+    if kind is _STRING:
+        return _escaped(texts)
+    return _base64(texts) if kind is _BINARY else texts
 
 
 def _escaped(texts: pa.Array) -> pa.Array:
