@@ -524,7 +524,7 @@ def partition_takes_long_to_open() -> None:
         stage.scheduler.now += 2
 
     b.script.before("kafka", "broker", take_long)
-    b.worker._partitions._at_once = 1
+    b.worker._partitions.at_once = 1
     stage.give(b, 0, 1)
     stage.step(b)
     opened = numbers(b.worker.durable)

@@ -6,22 +6,23 @@ that was only paused, by an operator, by full memory or by a store that did not 
 Guarantees
  1. After a long pause a partition that may have missed deletes (``retention.tombstones``) stops before more is read.
  2. All partitions stay paused until this is known of all of them.  If the broker does not answer, it is asked again
-    after ``retry_s``.
+    after ``WorkerLimits.retry_s``.
  3. After a pause shorter than ``ASK_AFTER_S`` nobody is asked.  After one shorter than the topic keeps deletes, the
     broker is asked once.
- 4. After ``turn_s`` a turn asks about no further partition.  The other partitions stay paused until the next turn.
+ 4. After ``WorkerLimits.open_s`` a turn asks about no further partition.  Other partitions stay paused until the next turn.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import dataclass, field
 
 from lancewal_core.errors import RetentionLost, Retry
 from lancewal_core.names.ids import Region
 from lancewal_ingest.context import IngestContext
 from lancewal_ingest.kafka.source import KafkaSource
 from lancewal_ingest.observer import Observer
+from lancewal_ingest.regions.limits import WorkerLimits
 from lancewal_ingest.regions.partitions import Partitions
 from lancewal_ingest.retention.tombstones import lost_tombstones
 
@@ -37,9 +38,7 @@ class ConsumerPause:
     source: KafkaSource
     observer: Observer
     partitions: Partitions
-    _: KW_ONLY
-    retry_s: float
-    turn_s: float
+    limits: WorkerLimits
     on: bool = False
     """Whether the consumer is paused now."""
     _again_at: float = float("-inf")
@@ -78,7 +77,7 @@ class ConsumerPause:
         try:
             lost = self._lost()
         except Retry as error:
-            self._again_at = clock.monotonic() + self.retry_s
+            self._again_at = clock.monotonic() + self.limits.retry_s
             self.observer.failed("resume", error)
             return False
         for region, problem in (lost or {}).items():
@@ -88,7 +87,7 @@ class ConsumerPause:
     def _lost(self) -> dict[Region, RetentionLost] | None:
         """Return the consuming partitions whose deletes may be gone, with the error.
 
-        None: ``turn_s`` is over and not all partitions are checked.  ``KafkaUnavailable`` or ``StoreUnavailable``: try
+        None: ``open_s`` is over and not all partitions are checked.  ``KafkaUnavailable`` or ``StoreUnavailable``: try
         again later.
         """
         context, clock = self.context, self.context.clock
@@ -96,7 +95,7 @@ class ConsumerPause:
         found: dict[Region, RetentionLost] = {}
         if paused_s < ASK_AFTER_S:
             return found
-        until = clock.monotonic() + self.turn_s
+        until = clock.monotonic() + self.limits.open_s
         tombstones_s: float | None = None
         for region in self.partitions.consuming:
             read = region in self._read

@@ -81,51 +81,39 @@ class TakenIn:
     """Kafka's time of the first record of each partition, in milliseconds since 1970."""
 
 
+@dataclass(slots=True, eq=False)
 class Intake:
     """Consumed records of the open partitions; called by the loop's thread only."""
 
-    def __init__(
-        self,
-        clock: Clock,
-        source: KafkaSource,
-        partitions: Partitions,
-        beside: WorkBeside,
-        pause: ConsumerPause,
-        policy: MemoryPolicy,
-        limits: WorkerLimits,
-        weights: RecordWeights,
-        record_bytes_max: int,
-        schemas: SchemaWaits | None = None,
-    ) -> None:
-        self.held = False
-        """Whether an operator has paused consumption."""
-        self.memory_full = False
-        self._clock = clock
-        self._source = source
-        self._partitions = partitions
-        self._beside = beside
-        self._pause = pause
-        self._policy = policy
-        self._limits = limits
-        self._schemas = schemas
-        self._weights = weights
-        self._expected = float(weights.largest(record_bytes_max))
-        """Expected weight of each of the next records."""
-        self._cut = 0
-        """Number of the partition with which the next segment begins."""
-        self._full_since: float | None = None
-        """Monotonic seconds since when nothing more may be consumed; None while records may be consumed."""
+    clock: Clock
+    source: KafkaSource
+    partitions: Partitions
+    beside: WorkBeside
+    pause: ConsumerPause
+    policy: MemoryPolicy
+    limits: WorkerLimits
+    weights: RecordWeights
+    expected: float
+    """Expected weight of each of the next records."""
+    schemas: SchemaWaits | None = None
+    held: bool = False
+    """Whether an operator has paused consumption."""
+    memory_full: bool = False
+    _cut: int = 0
+    """Number of the partition with which the next segment begins."""
+    _full_since: float | None = None
+    """Monotonic seconds since when nothing more may be consumed; None while records may be consumed."""
 
     @property
     def some(self) -> bool:
         """Whether a segment may take any position or record."""
-        return any(one.takeable for one in self._partitions.open.values())
+        return any(one.takeable for one in self.partitions.open.values())
 
     @property
     def waiting(self) -> tuple[int, int]:
         """Number of consumed records that are not in a segment yet, and their weight."""
         rows = nbytes = 0
-        for region in self._partitions.open.values():
+        for region in self.partitions.open.values():
             if region.pending is not None:
                 rows += region.pending.rows
                 nbytes += region.pending.nbytes
@@ -135,7 +123,7 @@ class Intake:
     def takeable(self) -> tuple[int, int]:
         """Number and weight of these records in partitions of which a segment may take some."""
         rows = nbytes = 0
-        for one in self._partitions.open.values():
+        for one in self.partitions.open.values():
             if one.takeable and one.pending is not None:
                 rows += one.pending.rows
                 nbytes += one.pending.nbytes
@@ -153,36 +141,36 @@ class Intake:
 
     def weigh_by(self, weights: RecordWeights) -> None:
         """Use the weights of a newer version of the contract."""
-        self._expected += max(0, weights.row_bytes - self._weights.row_bytes)
-        self._weights = weights
+        self.expected += max(0, weights.row_bytes - self.weights.row_bytes)
+        self.weights = weights
 
     def consume(self, timeout_s: float, due_s: float) -> None:
         """Poll and keep the records; while nothing more may be consumed, wait for the work under way instead.
 
         ``due_s``: seconds until a segment may be sent."""
         rows, nbytes = self.waiting
-        limits, now = self._limits, self._clock.monotonic()
+        limits, now = self.limits, self.clock.monotonic()
         # A full segment alone does not throttle: only the memory budget does.
         used = nbytes + self._rows_nbytes
-        self.memory_full = self._policy.paused(used, self._beside.flushes.of_one_region, self.memory_full)
+        self.memory_full = self.policy.paused(used, self.beside.flushes.of_one_region, self.memory_full)
         if self.memory_full:
-            self._beside.bundling.drop()
+            self.beside.bundling.drop()
         ready_rows, ready_bytes = self.takeable
         full = self.memory_full or self._is_segment(ready_rows, ready_bytes)
         # If the store takes segments but no state page, a generation cannot be sealed, and must not grow further.
-        full = full or any(r.unsealed_bytes >= GENERATION_BYTES_MAX for r in self._partitions.open.values())
+        full = full or any(r.unsealed_bytes >= GENERATION_BYTES_MAX for r in self.partitions.open.values())
         if not full:
             self._full_since = None
         elif self._full_since is None:
             self._full_since = now
         if self._full_since is not None and not self.held:
             brief = now - self._full_since < limits.hold_s
-            if brief and self._beside.wait(timeout_s):
+            if brief and self.beside.wait(timeout_s):
                 return
-        self._pause.set(full or self.held)
-        room = min(limits.segment_bytes - ready_bytes, self._policy.nbytes - used)
-        wanted = max(1, min(limits.poll_records, limits.segment_rows - ready_rows, int(room / self._expected)))
-        self._beside.flight.let_decode(timeout_s)  # else both would wait for the interpreter's lock
+        self.pause.set(full or self.held)
+        room = min(limits.segment_bytes - ready_bytes, self.policy.nbytes - used)
+        wanted = max(1, min(limits.poll_records, limits.segment_rows - ready_rows, int(room / self.expected)))
+        self.beside.flight.let_decode(timeout_s)  # else both would wait for the interpreter's lock
         with point("poll"):
             polled = self._poll(wanted, self._poll_timeout(timeout_s), due_s)
         self._take(polled)
@@ -190,26 +178,26 @@ class Intake:
         if more_rows > rows:
             # A region that left during the poll took its bytes along, so the mean may be too small: lower it only by halves.
             mean = (more_bytes - nbytes) / (more_rows - rows)
-            self._expected = max(self._expected / 2, mean)
+            self.expected = max(self.expected / 2, mean)
 
     def next_segment(self) -> TakenIn:
         """Take the records of the next segment: as many as go into one."""
         taken = TakenIn()
-        waiting = [one for one in self._partitions.open.values() if one.takeable]
+        waiting = [one for one in self.partitions.open.values() if one.takeable]
         waiting.sort(key=lambda one: (one.memtable.region.partition < self._cut, one.memtable.region.partition))
         for one in waiting:
             if one.pending is None:
                 continue
-            memtable, room = one.memtable, self._limits.segment_bytes - taken.nbytes
+            memtable, room = one.memtable, self.limits.segment_bytes - taken.nbytes
             before, held = one.pending, None
             if one.held_from is not None:
-                before, held = parted(one.pending, one.held_from, self._weights)
-            pending, rest = divided(before, room, self._weights, least=0 if taken.consumed else 1)
+                before, held = parted(one.pending, one.held_from, self.weights)
+            pending, rest = divided(before, room, self.weights, least=0 if taken.consumed else 1)
             one.pending = rest or held
             if rest is not None and held is not None:
                 one.pending = joined(rest, held.records, held.next, held.nbytes)
             if pending is not None:
-                taken.nbytes += pending.nbytes + self._weights.entry_bytes
+                taken.nbytes += pending.nbytes + self.weights.entry_bytes
                 if pending.rows:
                     taken.first_ms[memtable.region] = pending.records.timestamps[0]
                 taken.consumed.append(
@@ -230,14 +218,14 @@ class Intake:
 
     def give_back(self, consumed: Sequence[Consumed]) -> None:
         """Take back records that a segment could not decode, since their schemas are not known."""
-        ours = self._partitions.open.keys() & self._partitions.assigned  # not those that are leaving
+        ours = self.partitions.open.keys() & self.partitions.assigned  # not those that are leaving
         taken = {one.region: one for one in consumed if one.region in ours and len(one.records)}
-        if self._schemas is not None and taken:
+        if self.schemas is not None and taken:
             records = {region: given.records for region, given in taken.items()}
-            self._schemas.consumed(records, Records.joined(list(records.values())))
+            self.schemas.consumed(records, Records.joined(list(records.values())))
         for region, given in taken.items():
-            one = self._partitions.open[region]
-            pending, nbytes = one.pending, int(self._weights.each(given.records).sum())
+            one = self.partitions.open[region]
+            pending, nbytes = one.pending, int(self.weights.each(given.records).sum())
             one.pending = Pending(given.records, given.next, nbytes)
             if pending is not None:
                 one.pending = joined(one.pending, pending.records, pending.next, pending.nbytes)
@@ -245,48 +233,48 @@ class Intake:
     @property
     def _rows_nbytes(self) -> int:
         """Bytes in memory beside the records that wait."""
-        return sum(r.memtable.nbytes for r in self._partitions.open.values()) + self._beside.nbytes
+        return sum(r.memtable.nbytes for r in self.partitions.open.values()) + self.beside.nbytes
 
     def _is_segment(self, rows: int, nbytes: int) -> bool:
-        return rows >= self._limits.segment_rows or nbytes >= self._limits.segment_bytes
+        return rows >= self.limits.segment_rows or nbytes >= self.limits.segment_bytes
 
     def _poll(self, records_max: int, timeout_s: float, due_s: float) -> Polled:
         # If a segment may be sent, further records are collected for a short time only.  Until then a poll for each few
         # records would gain nothing, and each poll costs some work for every partition.
         gather_s = min(max(due_s, _GATHER_S), _GATHER_S_MAX)
         try:
-            return self._source.poll(records_max, timeout_s, gather_s)
+            return self.source.poll(records_max, timeout_s, gather_s)
         except ActionNeeded as error:
             at = error.where.get("topic"), error.where.get("partition")
-            region = next((r for r in self._partitions.assigned if (r.topic, r.partition) == at), None)
+            region = next((r for r in self.partitions.assigned if (r.topic, r.partition) == at), None)
             if region is None:
                 raise
             # The partition's next offset is gone: only this partition stops.  Records consumed before still become
             # durable, because Kafka may have lost them too.
-            self._partitions.stop(region, error)
+            self.partitions.stop(region, error)
             return Polled({}, {})
 
     def _poll_timeout(self, timeout_s: float) -> float:
-        beside = self._beside
+        beside = self.beside
         if beside.flight.running or self.some:
-            return min(timeout_s, self._limits.linger_s / 2)
-        waits = self._schemas is not None and self._schemas.soon_over
+            return min(timeout_s, self.limits.linger_s / 2)
+        waits = self.schemas is not None and self.schemas.soon_over
         if beside.sealing.busy or len(beside.flushes) or waits:
             return min(timeout_s, _FLUSH_POLL_S)
         return timeout_s
 
     def _take(self, polled: Polled) -> None:
-        now = self._clock.monotonic()
-        open_ = self._partitions.open
-        stopped, idle_s, busy = self._partitions.stopped, self._limits.idle_position_s, self._beside.flight.busy
+        now = self.clock.monotonic()
+        open_ = self.partitions.open
+        stopped, idle_s, busy = self.partitions.stopped, self.limits.idle_position_s, self.beside.flight.busy
         taken = {r: found for r, found in polled.records.items() if r in open_ and r not in stopped and found.offsets}
         weights, large = dict[Region, int](), False
         if taken:
             together = Records.joined(list(taken.values()))
             # First: a partition that waits has its records weighed again, once their schemas are known.
-            if self._schemas is not None:
-                self._schemas.consumed(taken, together)
-            weights, large = weighed(taken, together, self._weights)
+            if self.schemas is not None:
+                self.schemas.consumed(taken, together)
+            weights, large = weighed(taken, together, self.weights)
         if large:
             use_own_pages()  # large records would leave holes in the heap
         for region, next_ in polled.next.items():

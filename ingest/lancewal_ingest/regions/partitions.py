@@ -36,6 +36,7 @@ from lancewal_ingest.context import IngestContext
 from lancewal_ingest.kafka.source import KafkaSource, Offsets, check_topic
 from lancewal_ingest.observer import Observer
 from lancewal_ingest.regions.flush_queue import FlushQueue
+from lancewal_ingest.regions.limits import WorkerLimits
 from lancewal_ingest.regions.memtable import MemTable
 from lancewal_ingest.regions.offset_commits import OffsetCommits
 from lancewal_ingest.regions.open import Opened, open_regions
@@ -87,48 +88,38 @@ class OpenRegion:
         return self.memtable.nbytes + (0 if self.sealing is None else self.sealing.nbytes)
 
 
+@dataclass(slots=True, eq=False)
 class Partitions:
     """State of the partitions; called by the loop's thread only.
 
     The loop reads the attributes at every turn, and removes regions that are given up from ``open``."""
 
-    def __init__(
-        self,
-        context: IngestContext,
-        source: KafkaSource,
-        observer: Observer,
-        flushes: FlushQueue,
-        commits: OffsetCommits,
-        *,
-        retry_s: float,
-        damaged_s: float,
-        turn_s: float,
-    ) -> None:
-        self.regions = frozenset(context.contract.regions)
-        """All regions of the table, ours or not."""
-        self.assigned: set[Region] = set()
-        """Partitions that the group assigned to us, also those that the contract does not name."""
-        self.to_open: dict[Region, float] = {}
-        """Assigned partitions that are not open, with the monotonic time of the next try."""
-        self.open: dict[Region, OpenRegion] = {}
-        self.stopped: dict[Region, LancewalError] = {}
-        """Stopped partitions, with the error that stopped each."""
-        self.outdated = False
-        """Whether a claim has met a newer version of the contract, which must be taken up first; the loop resets this."""
-        self.ends: dict[Region, Position] = {}
-        """End of each partition in Kafka when it was opened last."""
-        self._wait_since: dict[Region, float] = {}
-        self._refused: dict[Region, LancewalError] = {}
-        self.context = context
-        """The open table; replaced when a newer version of the contract is taken up."""
-        self._source = source
-        self._observer = observer
-        self._flushes = flushes
-        self._commits = commits
-        self._retry_s = retry_s
-        self._damaged_s = damaged_s
-        self._turn_s = turn_s
-        self._at_once = AT_ONCE
+    context: IngestContext
+    """The open table; replaced when a newer version of the contract is taken up."""
+    source: KafkaSource
+    observer: Observer
+    flushes: FlushQueue
+    commits: OffsetCommits
+    limits: WorkerLimits
+    at_once: int = AT_ONCE
+    regions: frozenset[Region] = field(init=False)
+    """All regions of the table, ours or not."""
+    assigned: set[Region] = field(default_factory=set)
+    """Partitions that the group assigned to us, also those that the contract does not name."""
+    to_open: dict[Region, float] = field(default_factory=dict)
+    """Assigned partitions that are not open, with the monotonic time of the next try."""
+    open: dict[Region, OpenRegion] = field(default_factory=dict)
+    stopped: dict[Region, LancewalError] = field(default_factory=dict)
+    """Stopped partitions, with the error that stopped each."""
+    outdated: bool = False
+    """Whether a claim has met a newer version of the contract, which must be taken up first; the loop resets this."""
+    ends: dict[Region, Position] = field(default_factory=dict)
+    """End of each partition in Kafka when it was opened last."""
+    _wait_since: dict[Region, float] = field(default_factory=dict)
+    _refused: dict[Region, LancewalError] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.regions = frozenset(self.context.contract.regions)
 
     @property
     def refused(self) -> dict[Region, LancewalError]:
@@ -165,21 +156,21 @@ class Partitions:
         """
         now = self._now()
         due = [region for region, at in self.to_open.items() if at <= now]
-        for part in (due[at : at + self._at_once] for at in range(0, len(due), self._at_once)):
-            if self._now() - now >= self._turn_s:
+        for part in (due[at : at + self.at_once] for at in range(0, len(due), self.at_once)):
+            if self._now() - now >= self.limits.open_s:
                 return
             self._open(part, writer, paused=paused)
 
     def _open(self, due: Sequence[Region], writer: LogWriter, *, paused: bool) -> None:
         regions = [region for region in due if region in self.regions]
         try:
-            check_topic(self.context.contract, self._source, self.context.drain)
+            check_topic(self.context.contract, self.source, self.context.drain)
         except (Retry, Refresh) as unanswered:
-            self.to_open.update(dict.fromkeys(due, self._now() + self._retry_s))
+            self.to_open.update(dict.fromkeys(due, self._now() + self.limits.retry_s))
             self._refused.update(dict.fromkeys(due, unanswered))
             for region in regions:
-                self._observer.claimed(region, "failed")
-            self._observer.failed("open", unanswered)
+                self.observer.claimed(region, "failed")
+            self.observer.failed("open", unanswered)
             return
         # Partitions that the contract does not name wait until it is altered.
         self.to_open = {region: at for region, at in self.to_open.items() if region in self.regions}
@@ -197,33 +188,33 @@ class Partitions:
                 case error:
                     raise error
         for error in dict.fromkeys(failed):  # several regions of a page or of a log may have the same error
-            self._observer.failed("open", error)
+            self.observer.failed("open", error)
 
     def _not_open(self, region: Region, error: LancewalError) -> None:
         """Record that a region could not be opened because of ``error``, and when to try again."""
-        self._observer.claimed(region, "lost" if isinstance(error, OwnershipLost) else "failed")
+        self.observer.claimed(region, "lost" if isinstance(error, OwnershipLost) else "failed")
         # A person must put back or repair what is lost or damaged: try less often.
         self.outdated |= isinstance(error, ContractChanged)
-        later_s = self._damaged_s if isinstance(error, Corrupt) else self._retry_s
+        later_s = self.limits.damaged_s if isinstance(error, Corrupt) else self.limits.retry_s
         self.to_open[region] = self._now() + later_s
         self._refused[region] = error
 
     def _is_open(self, region: Region, opened: Opened, length: float, *, paused: bool) -> None:
         record, now = opened.record, self._now()
-        self._observer.claimed(region, "won")
+        self.observer.claimed(region, "won")
         del self.to_open[region]
         self._refused.pop(region, None)
         memtable = MemTable(region, record.generation, record.first_sequence, record.first, now, length)
         memtable.before = opened.no_row_yet
         self.open[region] = OpenRegion(memtable, record.first)
         # A position noted before another member had the partition must not be committed any more.
-        self._commits.reached(region, record.first)
+        self.commits.reached(region, record.first)
         for unflushed in opened.unflushed:
-            self._flushes.add_from_log(region, unflushed)
-        self._source.start(region, record.first)
+            self.flushes.add_from_log(region, unflushed)
+        self.source.start(region, record.first)
         if paused:
-            self._source.pause([region])
-        self._observer.opened(region, record, now - self._wait_since.pop(region, now))
+            self.source.pause([region])
+        self.observer.opened(region, record, now - self._wait_since.pop(region, now))
 
     def _waits(self, region: Region, again_at: float) -> None:
         """Record that a region is ours, and is to be opened from the monotonic time ``again_at`` on."""
@@ -231,7 +222,7 @@ class Partitions:
         self._wait_since.setdefault(region, self._now())
 
     def _offsets(self, regions: Collection[Region]) -> Mapping[Region, Offsets | LancewalError]:
-        found = self._source.offsets_of_each(regions)
+        found = self.source.offsets_of_each(regions)
         self.ends.update({p: one.high for p, one in found.items() if isinstance(one, Offsets)})
         return found
 
@@ -245,8 +236,8 @@ class Partitions:
             return
         self.stopped[region] = error
         if region in self.open:
-            self._source.stop(region)
-        self._observer.stopped(region, error)
+            self.source.stop(region)
+        self.observer.stopped(region, error)
 
     def go_on(self, stopped_by: tuple[type[LancewalError], ...], but: Collection[Region] = ()) -> None:
         """Open stopped partitions again, except ``but``, if an error of the types ``stopped_by`` stopped them.
@@ -268,21 +259,21 @@ class Partitions:
     def drop(self, region: Region, error: OwnershipLost) -> None:
         """Forget a region that another owner claimed.  If Kafka still assigns it to us and it has not stopped, open it
         again."""
-        self._close(region, self._retry_s)
-        self._observer.ownership_lost(region, error)
+        self._close(region, self.limits.retry_s)
+        self.observer.ownership_lost(region, error)
 
     def put_off(self, region: Region, error: Corrupt) -> None:
         """Close a partition whose state has no room for a further generation, or is damaged, and try to open it later.
 
         Until then nothing of it is read.  Durable rows stay durable; those of the MemTable are then read from our log."""
-        self._observer.failed("seal", error)
-        if self._close(region, self._damaged_s):
+        self.observer.failed("seal", error)
+        if self._close(region, self.limits.damaged_s):
             self._refused[region] = error
 
     def _close(self, region: Region, later_s: float) -> bool:
         """Forget an open region; return whether it will be opened again, because it is still ours and has not stopped."""
         del self.open[region]
-        self._source.stop(region)
+        self.source.stop(region)
         again = region in self.assigned and region not in self.stopped
         if again:
             self._waits(region, self._now() + later_s)
@@ -311,16 +302,16 @@ class Partitions:
         for memtable in memtables:
             match answers[memtable.region]:
                 case GenerationRecord() as record:
-                    self._commits.reached(memtable.region, memtable.position)
-                    self._flushes.add(memtable, record)
-                    self._observer.sealed(memtable.region, record)
+                    self.commits.reached(memtable.region, memtable.position)
+                    self.flushes.add(memtable, record)
+                    self.observer.sealed(memtable.region, record)
                 case OwnershipLost() as error:
-                    self._commits.forget(memtable.region)
-                    self._observer.ownership_lost(memtable.region, error)
+                    self.commits.forget(memtable.region)
+                    self.observer.ownership_lost(memtable.region, error)
                 case error:
                     failed.append(error)
         for error in dict.fromkeys(failed):  # several regions of a page may have the same error
-            self._observer.failed("hand-over", error)
+            self.observer.failed("hand-over", error)
         return not failed
 
     def _now(self) -> float:

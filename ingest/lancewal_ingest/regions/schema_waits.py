@@ -14,7 +14,7 @@ Guarantees
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 
 import numpy as np
@@ -55,51 +55,42 @@ class SchemaWait:
     """Why the registry has not answered; None: it is asked, or does not know the schema yet."""
 
 
+@dataclass(slots=True, eq=False)
 class SchemaWaits:
-    """See the module docstring.  Called by the loop's thread only.  ``preparer`` returns the one in use, and ``failed``
-    is told why a lookup had no answer."""
+    """See the module docstring.  Called by the loop's thread only."""
 
-    def __init__(
-        self,
-        clock: Clock,
-        source: KafkaSource,
-        partitions: Partitions,
-        pause: ConsumerPause,
-        lookups: SchemaLookups,
-        preparer: Callable[[], Preparer],
-        failed: Callable[[str, object], None],
-        comparison: SchemaComparison | None = None,
-    ) -> None:
-        self._clock = clock
-        self._source = source
-        self._partitions = partitions
-        self._pause = pause
-        self._lookups = lookups
-        self._preparer = preparer
-        self._failed = failed
-        self._comparison = comparison
-        self._stopped: dict[Region, tuple[SchemaKey, LancewalError]] = {}
-        """Partitions that a schema has stopped, and the error that they show."""
-        self._used: dict[SchemaKey, dict[Region, tuple[int, int]]] = {}
-        """By schema and partition: the first record since both were last found alike, and the last one."""
-        self._used_at: dict[SchemaKey, float] = {}
-        """Monotonic seconds of the newest record of each schema."""
-        self._compared: dict[SchemaKey, dict[Region, int]] = {}
-        """The last records when the comparison under way began, or earlier ones that were read once more since."""
+    clock: Clock
+    source: KafkaSource
+    partitions: Partitions
+    pause: ConsumerPause
+    lookups: SchemaLookups
+    comparison: SchemaComparison | None
+    preparer: Callable[[], Preparer]
+    """Return the preparer in use."""
+    failed: Callable[[str, object], None]
+    """Report why a lookup had no answer."""
+    _stopped: dict[Region, tuple[SchemaKey, LancewalError]] = field(default_factory=dict)
+    """Partitions that a schema has stopped, and the error that they show."""
+    _used: dict[SchemaKey, dict[Region, tuple[int, int]]] = field(default_factory=dict)
+    """By schema and partition: the first record since both were last found alike, and the last one."""
+    _used_at: dict[SchemaKey, float] = field(default_factory=dict)
+    """Monotonic seconds of the newest record of each schema."""
+    _compared: dict[SchemaKey, dict[Region, int]] = field(default_factory=dict)
+    """The last records when the comparison under way began, or earlier ones that were read once more since."""
 
     @property
     def soon_over(self) -> bool:
         """Whether partitions wait that may go on at any moment."""
-        return self._lookups.expecting
+        return self.lookups.expecting
 
     @property
     def waits(self) -> Mapping[Region, SchemaWait]:
         """Partitions that wait now."""
-        return {region: self._wait(one) for region, one in self._partitions.open.items() if one.held_by}
+        return {region: self._wait(one) for region, one in self.partitions.open.items() if one.held_by}
 
     def _wait(self, one: OpenRegion) -> SchemaWait:
         left = tuple(sorted(one.held_by))
-        causes = (found.cause for key in left if (found := self._lookups.waiting.get(key)) is not None)
+        causes = (found.cause for key in left if (found := self.lookups.waiting.get(key)) is not None)
         cause = next((cause for cause in causes if cause is not None), None)
         if cause is None:
             return SchemaWait(one.held_since, left, None)
@@ -111,15 +102,15 @@ class SchemaWaits:
 
         There is at least one partition, and each has records, which are in no ``Pending`` yet.  ``together``: all of them, in
         this order."""
-        preparer = self._preparer()
+        preparer = self.preparer()
         if not preparer.names_schemas:
             return
         named = preparer.schemas_of(together)
-        missing = set(self._lookups.missing([key for key, _ in named]))
+        missing = set(self.lookups.missing([key for key, _ in named]))
         borders = [0, *accumulate(map(len, polled.values()))]
         for key, indexes in named:
             used, compared = self._used.setdefault(key, {}), self._compared.get(key, {})
-            self._used_at[key] = self._clock.monotonic()
+            self._used_at[key] = self.clock.monotonic()
             # Indexes ascend, and offsets do in each partition.
             at = pairwise(np.searchsorted(indexes, borders).tolist())
             for (region, records), start, (begin, end) in zip(polled.items(), borders, at, strict=False):
@@ -135,10 +126,10 @@ class SchemaWaits:
                     self._hold(region, Position(first), key)
 
     def _hold(self, region: Region, at: Position, key: SchemaKey) -> None:
-        one = self._partitions.open[region]
+        one = self.partitions.open[region]
         if not one.held_by:
-            one.held_since = self._clock.monotonic()
-            self._source.pause([region])
+            one.held_since = self.clock.monotonic()
+            self.source.pause([region])
         one.held_by[key] = min(at, one.held_by.get(key, at))
 
     def advance(self, unsettled: Collection[Region]) -> None:
@@ -146,50 +137,50 @@ class SchemaWaits:
 
         No segment may be in flight.  ``unsettled``: partitions that cannot be opened again yet, since their seals have no
         answer."""
-        held = {region: one for region, one in self._partitions.open.items() if one.held_by}
-        shown = self._partitions.stopped
+        held = {region: one for region, one in self.partitions.open.items() if one.held_by}
+        shown = self.partitions.stopped
         self._stopped = {region: one for region, one in self._stopped.items() if shown.get(region) is one[1]}
         self._compare()
-        if not held and not self._stopped and not self._lookups.waiting:
+        if not held and not self._stopped and not self.lookups.waiting:
             return
         stopping = (key for key, _ in self._stopped.values())
-        self._lookups.keep({*stopping, *(key for one in held.values() for key in one.held_by)})
-        for cause in self._lookups.advance():
-            self._failed("schema", cause)
-        now = self._clock.monotonic()
+        self.lookups.keep({*stopping, *(key for one in held.values() for key in one.held_by)})
+        for cause in self.lookups.advance():
+            self.failed("schema", cause)
+        now = self.clock.monotonic()
         for region, one in held.items():
             if region not in unsettled or now - one.held_since <= ASK_AFTER_S:
                 self._look(region, one)
-        found = [r for r, (key, _) in self._stopped.items() if self._lookups.known(key) and r not in unsettled]
-        self._partitions.open_again(found)
+        found = [r for r, (key, _) in self._stopped.items() if self.lookups.known(key) and r not in unsettled]
+        self.partitions.open_again(found)
 
     def _compare(self) -> None:
         """Take the findings of a comparison with the registry."""
-        if self._comparison is None:
+        if self.comparison is None:
             return
-        alike, reused = self._comparison.settle(self._lookups.counts)
+        alike, reused = self.comparison.settle(self.lookups.counts)
         for key in alike:
             for region, last in self._compared[key].items():
                 self._used[key][region] = (last, self._used[key][region][1])
             self._forget_if_idle(key)
         for key, error in reused.items():
-            self._lookups.doubt(key, error)
+            self.lookups.doubt(key, error)
             del self._used_at[key]
             for region, (first, last) in self._used.pop(key).items():
-                stopped = self._partitions.stopped.get(region)
-                if region in self._partitions.open and (stopped is None or isinstance(stopped, _OF_A_RECORD)):
+                stopped = self.partitions.stopped.get(region)
+                if region in self.partitions.open and (stopped is None or isinstance(stopped, _OF_A_RECORD)):
                     self._doubt(region, key, error, (first, last))
-        used = [key for key in self._used if self._lookups.known(key)]
-        if self._comparison.begin_if_due(used, self._lookups.counts):
+        used = [key for key in self._used if self.lookups.known(key)]
+        if self.comparison.begin_if_due(used, self.lookups.counts):
             self._compared = {key: {region: last for region, (_, last) in self._used[key].items()} for key in used}
 
     def _forget_if_idle(self, key: SchemaKey) -> None:
         """Forget an alike schema without a record for ``IDLE_S``, and its partitions that are not open any more.
 
         Records that came while both were compared are kept."""
-        open_, used = self._partitions.open, self._used[key]
+        open_, used = self.partitions.open, self._used[key]
         used = {region: span for region, span in used.items() if region in open_ or span[0] < span[1]}
-        idle = self._clock.monotonic() - self._used_at[key] > IDLE_S and all(
+        idle = self.clock.monotonic() - self._used_at[key] > IDLE_S and all(
             span[0] == span[1] for span in used.values()
         )
         self._used[key] = used
@@ -198,18 +189,18 @@ class SchemaWaits:
 
     def rejected(self, region: Region, first: int, last: int) -> None:
         """Hear of bad records in these offsets: the schemas of records there are compared with the registry soon."""
-        if self._comparison is None:
+        if self.comparison is None:
             return
         for key, used in self._used.items():
             span = used.get(region)
             if span is not None and span[0] <= last and first <= span[1]:
-                self._comparison.hasten(key)
+                self.comparison.hasten(key)
 
     def _doubt(self, region: Region, key: SchemaKey, error: SchemaIdReused, span: tuple[int, int]) -> None:
         """Stop a partition whose records may have become wrong rows.  No more of its records are decoded.
 
         ``span``: the first and the last of these records."""
-        self._partitions.open[region].drop_pending()
+        self.partitions.open[region].drop_pending()
         place = f"topic {region.topic} partition {region.partition}"
         since = f"{region.topic}-{region.partition}-{span[0]}"
         wrong = (
@@ -218,38 +209,38 @@ class SchemaWaits:
         )
         shown = SchemaIdReused(f"{place}: {error}. {wrong}", **{**error.where, **region.place})
         self._stopped[region] = key, shown
-        self._partitions.stopped.pop(region, None)  # by a bad record: this is why
-        self._partitions.stop(region, shown)
+        self.partitions.stopped.pop(region, None)  # by a bad record: this is why
+        self.partitions.stop(region, shown)
 
     def _look(self, region: Region, one: OpenRegion) -> None:
         """Let the records of a partition go whose schemas are known now, or stop the partition before the first other one."""
-        known = [key for key in one.held_by if self._lookups.known(key)]
+        known = [key for key in one.held_by if self.lookups.known(key)]
         for key in known:
             del one.held_by[key]
         if known and one.pending is not None and one.pending.rows:
             # Records of a schema that nobody had seen were weighed as they came.
-            one.pending.nbytes = int(self._preparer().weights.each(one.pending.records).sum())
+            one.pending.nbytes = int(self.preparer().weights.each(one.pending.records).sum())
         if one.held_by:
             key = min(one.held_by, key=lambda key: one.held_by[key])
-            failure = self._lookups.failure(key)
+            failure = self.lookups.failure(key)
             if failure is not None:
                 self._stop(region, one, key, failure)
-        elif region in self._partitions.stopped:
+        elif region in self.partitions.stopped:
             return  # it delivers nothing until it is opened again
-        elif self._clock.monotonic() - one.held_since > ASK_AFTER_S:
-            self._partitions.open_anew(region)
-        elif not self._pause.on:
-            self._source.resume([region])
+        elif self.clock.monotonic() - one.held_since > ASK_AFTER_S:
+            self.partitions.open_anew(region)
+        elif not self.pause.on:
+            self.source.resume([region])
 
     def _stop(self, region: Region, one: OpenRegion, key: SchemaKey, failure: LancewalError) -> None:
         at = one.held_by[key]
         one.held_by.clear()
         if one.pending is not None:
-            first, _ = parted(one.pending, at, self._preparer().weights)
+            first, _ = parted(one.pending, at, self.preparer().weights)
             one.pending = first if first.rows else None
         error = type(failure)(
             f"topic {region.topic} partition {region.partition} offset {at}: {failure}",
             **{**failure.where, **region.place, "offset": at},
         )
         self._stopped[region] = key, error
-        self._partitions.stop(region, error)
+        self.partitions.stop(region, error)

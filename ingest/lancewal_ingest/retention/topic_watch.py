@@ -77,43 +77,41 @@ class _Answers:
     """Monotonic seconds just before the broker was asked; None before the first look."""
 
 
+@dataclass(slots=True, eq=False)
 class TopicWatch:
-    """Watch of one topic (see the module docstring).  ``check`` does step 1; ``report`` is told of passing faults."""
+    """Watch of one topic; see the module docstring."""
 
-    def __init__(
-        self,
-        check: Callable[[], None],
-        source: WatchedTopics,
-        retention: Retention,
-        tasks: Tasks,
-        clock: Clock,
-        report: Callable[[str, object], None],
-    ) -> None:
-        self.silent: KafkaUnavailable | KafkaForbidden | None = None
-        self._check = check
-        self._source = source
-        self._retention = retention
-        self._tasks = tasks
-        self._clock = clock
-        self._report = report
-        self._answers = _Answers()
-        self._retention_s = math.nan
-        self._tombstones_s = math.inf
-        self._retention_again_at = float("-inf")
-        self._asked: Task[_Answers] | None = None
-        self._again_at = clock.monotonic() + TOPIC_CHECK_S
+    check: Callable[[], None]
+    """Do step 1."""
+    source: WatchedTopics
+    kept: Retention
+    tasks: Tasks
+    clock: Clock
+    report: Callable[[str, object], None]
+    """Report a passing fault."""
+    silent: KafkaUnavailable | KafkaForbidden | None = None
+    """Why the last look had no answer; None if it had one."""
+    _answers: _Answers = field(default_factory=_Answers)
+    _retention_s: float = math.nan
+    _tombstones_s: float = math.inf
+    _retention_again_at: float = float("-inf")
+    _asked: Task[_Answers] | None = None
+    _again_at: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._again_at = self.clock.monotonic() + TOPIC_CHECK_S
 
     def look(self, worker: WorkerPositions) -> None:
         """Begin a look if it is time, and take the answers of one that has ended; never wait.
 
         Raises ``TopicReplaced``, ``PartitionCountChanged`` or ``TopicMissing`` if step 1 of the look found that."""
-        if self._asked is None and self._clock.monotonic() >= self._again_at:
+        if self._asked is None and self.clock.monotonic() >= self._again_at:
             durable, consumed_ms = worker.durable, worker.oldest_consumed_ms
-            self._asked = self._tasks.start(lambda: self._ask(durable, consumed_ms))
+            self._asked = self.tasks.start(lambda: self._ask(durable, consumed_ms))
         if self._asked is None or not self._asked.done():
             return
         asked, self._asked = self._asked, None
-        self._again_at = self._clock.monotonic() + TOPIC_CHECK_S
+        self._again_at = self.clock.monotonic() + TOPIC_CHECK_S
         try:
             self._answers = asked.result()
             self.silent = None
@@ -122,7 +120,7 @@ class TopicWatch:
 
     def highs(self) -> dict[Region, Position]:
         """Return the newest known high watermark of each partition."""
-        fetched, asked = self._source.highs(), self._answers.high_watermarks
+        fetched, asked = self.source.highs(), self._answers.high_watermarks
         return {p: max(fetched.get(p, high), high) for p, high in {**fetched, **asked}.items()}
 
     @property
@@ -141,16 +139,16 @@ class TopicWatch:
         return self._answers.retention
 
     def _ask(self, durable: Positions, consumed_ms: Mapping[Region, int]) -> _Answers:
-        asked_at = self._clock.monotonic()
+        asked_at = self.clock.monotonic()
         # Step 1
-        self._check()
+        self.check()
         if not durable:
             facts = RetentionFacts(self._retention_s, tombstones_s=self._tombstones_s)
             return _Answers(retention=facts, asked_at=asked_at)
         # Step 2
-        ends, lows = self._source.ends(durable), self._retention.lows(durable)
+        ends, lows = self.source.ends(durable), self.kept.lows(durable)
         # Ask after the ends: a transaction that commits meanwhile then cannot make an end pass its high watermark.
-        highs = self._source.high_watermarks(durable)
+        highs = self.source.high_watermarks(durable)
         try:
             # Step 3
             self._read_retention()
@@ -158,27 +156,27 @@ class TopicWatch:
             behind = {p: at for p, at in durable.items() if ends[p] > at >= lows[p]}
             oldest = self._oldest(behind, consumed_ms)
         except ActionNeeded as error:  # a right is missing: consuming goes on without the figure
-            self._report("retention", error)
+            self.report("retention", error)
             return _Answers(ends, highs, RetentionFacts(math.nan, durable, lows), asked_at)
         moved_ms = self._moved(durable)
         facts = RetentionFacts(self._retention_s, durable, lows, oldest, self._tombstones_s, moved_ms)
         return _Answers(ends, highs, facts, asked_at)
 
     def _read_retention(self) -> None:
-        now = self._clock.monotonic()
+        now = self.clock.monotonic()
         if now >= self._retention_again_at:
-            config = self._retention.config()
+            config = self.kept.config()
             self._retention_s, self._tombstones_s = config.retention_s, config.tombstones_s
             self._retention_again_at = now + CONFIG_S
 
     def _moved(self, durable: Positions) -> dict[Region, int]:
-        before, now_ms = self._answers.retention, self._clock.now_ms()
+        before, now_ms = self._answers.retention, self.clock.now_ms()
         return {
             p: before.moved_ms.get(p, now_ms) if before.durable.get(p) == at else now_ms for p, at in durable.items()
         }
 
     def _oldest(self, behind: Positions, consumed_ms: Mapping[Region, int]) -> dict[Region, Oldest]:
-        before, now_ms = self._answers.retention.oldest, self._clock.now_ms()
+        before, now_ms = self._answers.retention.oldest, self.clock.now_ms()
         # A record that is still at the same position was first seen at an earlier look.
         seen = {
             p: now_ms if (was := before.get(p)) is None or was.position != at or was.seen_ms is None else was.seen_ms
@@ -188,6 +186,6 @@ class TopicWatch:
         found |= {
             p: before[p] for p, at in behind.items() if p not in found and p in before and before[p].position == at
         }
-        fetched = self._retention.timestamps({p: at for p, at in behind.items() if p not in found})
+        fetched = self.kept.timestamps({p: at for p, at in behind.items() if p not in found})
         found |= {p: Oldest(behind[p], at_ms, seen[p]) for p, at_ms in fetched.items()}
         return {p: before[p] for p in behind if p in before} | found

@@ -16,6 +16,7 @@ Rounds of requests, as counted: 1 ("look for another contract").
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from lancewal_core.errors import FormerGroup, LancewalError, OtherGroup, TableDropped
 from lancewal_core.process.clock import Clock
@@ -29,34 +30,28 @@ POLL_S = 5.0
 """Seconds between two looks.  A look is usually one GET of an object that does not exist yet."""
 
 
+@dataclass(slots=True, eq=False)
 class ContractWatch:
     """Watch of one table's contract.
 
-    ``prepare`` runs in a task with the newest version, and returns the function that the loop calls to take it up.
-    ``failed`` is told why a version could not be taken up.  ``look`` raises the errors of ``check_group`` for
-    ``group``, and ``TableDropped``."""
+    ``look`` raises the errors of ``check_group`` for ``group``, and ``TableDropped``."""
 
-    def __init__(
-        self,
-        store: ObjectStore,
-        contract: Contract,
-        tasks: Tasks,
-        clock: Clock,
-        prepare: Callable[[Contract], Callable[[], None]],
-        failed: Callable[[str, object], None],
-        group: str = "",
-    ) -> None:
-        self._store = store
-        self._contract = contract
-        self._tasks = tasks
-        self._clock = clock
-        self._prepare = prepare
-        self._failed = failed
-        self._group = group
-        self._again_at = clock.monotonic() + POLL_S
-        self._asked: Task[tuple[Contract, Callable[[], None]] | None] | None = None
-        """The look under way: a newer contract, and the function that takes it up."""
-        self._problem: LancewalError | None = None
+    store: ObjectStore
+    contract: Contract
+    tasks: Tasks
+    clock: Clock
+    prepare: Callable[[Contract], Callable[[], None]]
+    """Prepare the newest version, in a task, and return the function that the loop calls to take it up."""
+    failed: Callable[[str, object], None]
+    """Report why a version could not be taken up."""
+    group: str = ""
+    _again_at: float = field(init=False)
+    _asked: Task[tuple[Contract, Callable[[], None]] | None] | None = None
+    """The look under way: a newer contract, and the function that takes it up."""
+    _problem: LancewalError | None = None
+
+    def __post_init__(self) -> None:
+        self._again_at = self.clock.monotonic() + POLL_S
 
     @property
     def problem(self) -> Problem | None:
@@ -65,7 +60,7 @@ class ContractWatch:
         return None if self._problem is None else Problem.of(self._problem, what)
 
     def look(self) -> None:
-        now = self._clock.monotonic()
+        now = self.clock.monotonic()
         if self._asked is not None and self._asked.done():
             asked, self._asked = self._asked, None
             self._again_at = now + POLL_S
@@ -74,17 +69,17 @@ class ContractWatch:
                 if prepared is not None:
                     newest, take_up = prepared
                     take_up()
-                    self._contract = newest
+                    self.contract = newest
             except (FormerGroup, OtherGroup, TableDropped):
                 raise
             except LancewalError as error:
                 self._problem = error
-                self._failed("contract", error)
+                self.failed("contract", error)
             else:
                 self._problem = None
         elif self._asked is None and now >= self._again_at:
-            self._asked = self._tasks.start(self._look)
+            self._asked = self.tasks.start(self._look)
 
     def _look(self) -> tuple[Contract, Callable[[], None]] | None:
-        newest = contract_to_take_up(self._store, self._contract, self._group)
-        return None if newest is None else (newest, self._prepare(newest))
+        newest = contract_to_take_up(self.store, self.contract, self.group)
+        return None if newest is None else (newest, self.prepare(newest))

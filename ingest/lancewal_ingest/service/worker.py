@@ -121,16 +121,7 @@ class IngestWorker:
         self._limits = limits or WorkerLimits()
         self._flushes = FlushQueue(context, observer, self._limits.retry_s)
         self._commits = OffsetCommits(context.clock, source, observer, self._limits.offset_commit_s)
-        self._partitions = Partitions(
-            context,
-            source,
-            observer,
-            self._flushes,
-            self._commits,
-            retry_s=self._limits.retry_s,
-            damaged_s=self._limits.damaged_s,
-            turn_s=self._limits.open_s,
-        )
+        self._partitions = Partitions(context, source, observer, self._flushes, self._commits, self._limits)
         self._sealing = Sealing(
             context, observer, self._partitions, self._flushes, seal_policy or SealPolicy(), self._memory_policy
         )
@@ -146,9 +137,7 @@ class IngestWorker:
         """Bytes of shared rows that MemTables got since the last ``memtable.own``."""
         self._admitting = True
         """Whether further partitions may be opened."""
-        self._pause = ConsumerPause(
-            context, source, observer, self._partitions, retry_s=self._limits.retry_s, turn_s=self._limits.open_s
-        )
+        self._pause = ConsumerPause(context, source, observer, self._partitions, self._limits)
         self._schema_waits: SchemaWaits | None = None
         if context.schemas is not None:
             self._schema_waits = SchemaWaits(
@@ -157,9 +146,9 @@ class IngestWorker:
                 self._partitions,
                 self._pause,
                 context.schemas,
+                context.schemas.comparison(),
                 lambda: self.terms.preparer,
                 observer.failed,
-                context.schemas.comparison(),
             )
         self._beside = WorkBeside(self._flight, self._sealing, self._flushes, self._bundling)
         self._intake = Intake(
@@ -171,7 +160,7 @@ class IngestWorker:
             self._memory_policy,
             self._limits,
             preparer.weights,
-            context.contract.record_bytes_max,
+            float(preparer.weights.largest(context.contract.record_bytes_max)),
             self._schema_waits,
         )
         self._fenced = False
