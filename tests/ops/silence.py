@@ -289,6 +289,8 @@ WORLDS = (
         frozenset({"LancewalBrokersUnreachable"}),
     ),
     World("heartbeats end, and nothing else comes", _heartbeats(_until(25, 6)), frozenset({"LancewalSourceSilent"})),
+    World("heartbeats ended 17 minutes ago", _heartbeats(_until(43, 6)), frozenset({"LancewalSourceSilent"})),
+    World("heartbeats ended 13 minutes ago", _heartbeats(_until(47, 6))),
     World(
         "heartbeats end while a person has paused ingest",
         {

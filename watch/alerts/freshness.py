@@ -97,12 +97,13 @@ ALERTS = (
         """
         sum by (namespace, table) (increase(lancewal_ingest_records_passed_over_total{kind="heartbeat",@}[%past%]))
         > %heartbeats%
-        and sum by (namespace, table) (changes(lancewal_ingest_end_position{@}[%window%])) == 0
+        and sum by (namespace, table) (lancewal_ingest_end_position{@})
+        == sum by (namespace, table) (lancewal_ingest_end_position{@} offset %window%)
         and min by (namespace, table) (lancewal_kafka_connected_brokers{@}) > 0
         """,
         "The connector of {{ $labels.table }} has written nothing for %window%, not even a heartbeat",
         "See in Kafka Connect whether the connector and its task run. Changes wait in the log of the source meanwhile.",
-        pending="15m",
+        pending="0s",  # the ends of a window ago say it already, also after ingest was away
         values={"past": "1d", "heartbeats": 144, "window": "15m"},
     ),
     Alert(
