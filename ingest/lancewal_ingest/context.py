@@ -41,9 +41,10 @@ class IngestContext(OpenedTable):
 
 
 def open_context(settings: Settings, tasks: Tasks, clock: Clock, store: ObjectStore | None = None) -> IngestContext:
-    """Open the table that the settings name for taking records, and let Lance use all cores.  Errors: see ``open_by``.
+    """Open the table in the settings for ingest, and let Lance use all cores.  Errors: see ``open_by``.
 
-    If another program has changed the contract's columns, merges stop, and records become durable as before."""
+    If another program has changed the columns of the Lance table, records still become durable, but merges stop.
+    """
     use_all_cores()
     return IngestContext(
         *open_by(settings, tasks, clock, store, any_columns=True).parts, new_id=lambda: uuid.uuid4().hex

@@ -7,7 +7,7 @@ from lancewal_core.process.service_events import ServiceEvents
 
 
 class IngestEvents(ServiceEvents):
-    """``position`` is the next offset; ``generation`` counts the MemTables of a partition."""
+    """Log events of ingest.  ``position`` is the next offset.  ``generation`` counts the MemTables of a partition."""
 
     partition_opened = info(
         "This process owns the partition now, and reads on from the position.",

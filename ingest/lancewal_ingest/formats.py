@@ -51,8 +51,11 @@ def value_decoder(
     accepted: Mapping[str, int] = NOTHING_ACCEPTED,
     envelope: EnvelopeRules = NO_ENVELOPE,
 ) -> ValueDecoder:
-    """Return the decoder of a format for the columns of ``rows``.  ``InvalidSchema`` if the format cannot hold a column, or a
-    default is not a value of its column, or the format has no such envelope."""
+    """Return the decoder of a format for the columns of ``rows``.
+
+    Raises ``InvalidSchema`` if the format cannot hold a column or does not support the envelope.  Raises it too if a
+    default is not a value of its column.
+    """
     if envelope.kind != "none":
         naming = replace(naming, advice=MODES, stand_ins=envelope.stand_ins(rows, naming))
     if envelope.kind == "debezium-unwrapped":

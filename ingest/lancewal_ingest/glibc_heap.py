@@ -49,7 +49,9 @@ def use_one_heap() -> None:
 
 
 def use_own_pages() -> None:
-    """Give large pieces of memory pages of their own from now on.  Does nothing without ``use_one_heap``."""
+    """From now on, allocate large pieces of memory by mmap, so that they are returned when freed.  Does nothing without
+    ``use_one_heap``.
+    """
     if _ours is not None:
         _ours.mallopt(_M_MMAP_THRESHOLD, _OWN_PAGES_BYTES)
         _ours.mallopt(_M_TRIM_THRESHOLD, _TOP_KEPT_BYTES)

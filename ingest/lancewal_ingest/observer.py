@@ -25,13 +25,17 @@ class Observer(Protocol):
     """Listener for the worker's events.  Every call must return quickly and must not raise."""
 
     def opened(self, region: Region, record: GenerationRecord, seconds: float) -> None:
-        """A region was opened, ``seconds`` after it was assigned to this process or had to be opened again."""
+        """A region was opened.  ``seconds``: the time since it was assigned to this process, or since it had to be
+        reopened.
+        """
 
     def claimed(self, region: Region, outcome: Claim) -> None:
-        """A try to claim a region had this outcome."""
+        """An attempt to claim a region had this outcome."""
 
     def appended(self, entry: Entry, ignored: Sequence[RejectedOffset]) -> None:
-        """An entry is durable.  Of its rejected offsets the contract ignores ``ignored``; all others are dead letters."""
+        """An entry is durable.  Its rejected offsets are dead letters, except those in ``ignored``, which the contract
+        ignores.
+        """
 
     def segment(self, stored: Durable, letters: int) -> None: ...
 
@@ -40,7 +44,9 @@ class Observer(Protocol):
     def flushed(self, region: Region, snapshot: FlushedGeneration) -> None: ...
 
     def replayed(self, rows: int, seconds: float) -> None:
-        """Rows of a generation were flushed that were not in memory: they were read from the log in ``seconds``."""
+        """A flush read ``rows`` rows of a generation from the log, because they were not in memory.  The read took
+        ``seconds``.
+        """
 
     def fenced(self, fence: Fence) -> None: ...
 
@@ -49,25 +55,27 @@ class Observer(Protocol):
     def stopped(self, region: Region, error: LancewalError) -> None: ...
 
     def taken_up(self, contract_version: int) -> None:
-        """Records consumed from now on follow this version of the contract."""
+        """This process follows the given contract version for all records that it consumes from now on."""
 
     def column_added(self, name: str, type_: pa.DataType, contract_version: int) -> None:
-        """This process has added a column to the table, for a field of records.  Called in any thread."""
+        """This process has added a column to the table for a new field of records.  Called in any thread."""
 
     def column_refused(self, name: str, why: str) -> None:
-        """A field of records does not become a column, although the contract says ``add``.  Called in any thread."""
+        """A new field of records cannot become a column, although the contract says ``add``.  Called in any thread."""
 
     def other_names(self, uses: Mapping[OtherName, int]) -> None:
-        """Rows that are durable use names other than present ones, each so many times."""
+        """Durable rows use names that are not current column names.  ``uses``: how often each name is used."""
 
     def passed_over(self, records: Mapping[str, int]) -> None:
-        """Records are durable as gaps of entries, neither rows nor faults.  ``records``: how many of each kind."""
+        """Some records were passed over: they are neither rows nor bad.  ``records``: the number of each kind."""
 
     def changed(self, source_ms: int) -> None:
-        """Changes of a source are durable.  The source made the newest of some of them at this time, in ms since 1970."""
+        """Changes of a source database are durable.  ``source_ms``: when the source made one of the newest of them, in
+        ms since 1970.
+        """
 
     def failed(self, act: str, cause: object) -> None:
-        """The operation ``act`` failed because of a passing fault, and is tried again."""
+        """The operation ``act`` failed with a transient error, and will be retried."""
 
     def memory(self, used: int, paused: bool) -> None: ...
 

@@ -16,5 +16,5 @@ objects in garbage cycles would take a few MiB."""
 
 
 def look_at_new_objects_rarely() -> None:
-    """Raise the collector's threshold for new objects, for the rest of the process's life."""
+    """Raise the threshold at which Python's garbage collector examines new objects, for the rest of the process's life."""
     gc.set_threshold(_NEW_OBJECTS, *gc.get_threshold()[1:])

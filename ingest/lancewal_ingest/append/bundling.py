@@ -55,9 +55,10 @@ class _Run:
 
 
 class Bundling:
-    """Writer of bundles; called by the loop's thread only.
+    """Writer of bundles.  Only the loop's thread may call.
 
-    ``segments`` is the most segments that a bundle copies; with 0 no bundle is written."""
+    ``segments``: the largest number of segments in one bundle; 0 turns bundles off.
+    """
 
     def __init__(self, store: ObjectStore, tasks: Tasks, segments: int) -> None:
         self._store = store
@@ -94,7 +95,7 @@ class Bundling:
             self._end_run()
 
     def advance(self) -> None:
-        """Begin to write the run that waits, unless a bundle is being written."""
+        """Begin to write the collected run of segments, unless a bundle is being written."""
         if self._task is not None and self._task.done():
             task, self._task, self._writing = self._task, None, _Run()
             task.result()
@@ -104,7 +105,7 @@ class Bundling:
             self._task = self._tasks.start(lambda: self._put(run))
 
     def drop(self) -> None:
-        """Release the memory of everything that is not being written."""
+        """Release all collected segments, except those that are being written."""
         self._run, self._due = _Run(), None
 
     def _end_run(self) -> None:

@@ -39,8 +39,9 @@ class EndingTopics(DescribedTopics, Protocol):
 
 
 def drain_of(context: IngestContext, topics: EndingTopics) -> Drain | None:
-    """Return the drain of the contract's partitions, begun if there was none.  None if the topic has no more partitions
-    than the contract."""
+    """Return the stored drain of the contract's partitions.  If there is none, begin one.  None if the topic has no
+    more partitions than the contract.
+    """
     contract = context.contract
     facts = topics.facts(contract.topic)
     if facts.topic_id != contract.topic_id or facts.partitions <= contract.partitions:
@@ -57,9 +58,10 @@ def drain_of(context: IngestContext, topics: EndingTopics) -> Drain | None:
 
 
 def check_not_altered(context: IngestContext) -> None:
-    """Raise ``PartitionCountChanged`` once the contract by which we drain was altered.
+    """Raise ``PartitionCountChanged`` if the contract's number of partitions was changed since the drain began.
 
-    A store that does not answer raises nothing here: other requests report that."""
+    An unavailable store raises no error here, because other requests report it.
+    """
     if context.drain is None:
         return
     with suppress(Retry, Refresh):
@@ -67,8 +69,9 @@ def check_not_altered(context: IngestContext) -> None:
 
 
 def noting(context: IngestContext) -> NoteNew | None:
-    """Return a function that stores the positions at which partitions end, before a record that only the topic's number
-    routes there.  None if nothing is drained."""
+    """Return a function that stores the positions at which partitions end.  Ingest calls it before it takes a record
+    that producers routed by the topic's new number of partitions.  None if no drain is under way.
+    """
     if context.drain is None:
         return None
     note = partial(note_new, context.store, context.clock, context.new_id, context.contract, context.drain)
@@ -77,7 +80,9 @@ def noting(context: IngestContext) -> NoteNew | None:
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """Position at which a partition must stop.  ``new``: the record there belongs here by the topic's number only."""
+    """Position at which a partition must stop.  ``new``: the record there belongs to this partition only by the topic's
+    new number of partitions.
+    """
 
     at: Position
     new: bool
@@ -85,7 +90,7 @@ class End:
 
 
 class DrainLimit:
-    """Finder of the positions at which the partitions of a contract end by a ``Drain``."""
+    """Finder of the positions at which a contract's partitions end during a drain."""
 
     def __init__(self, contract: Contract, drain: Drain) -> None:
         self._contract = contract
@@ -95,9 +100,10 @@ class DrainLimit:
     def end(
         self, region: Region, next_: Position, records: Records, decoded: Decoded, belongs: Partitions
     ) -> End | None:
-        """Return where the partition must end among the records below ``next_``; None if it may take all of them.
+        """Return where the partition must end among the records below ``next_``; None if all of them belong to it.
 
-        ``belongs`` has the partition of each record of ``decoded.is_placed`` by the contract."""
+        ``belongs``: for each record of ``decoded.is_placed``, the partition by the contract's number of partitions.
+        """
         partition = region.partition
         to = Position(self._drain.to[partition])
         lies = np.full(len(records), partition, np.int32)

@@ -168,13 +168,15 @@ class AppendJob:
 
     @property
     def decoded(self) -> dict[Region, Position]:
-        """Position up to which each partition's records are decoded into an entry, stored or not.  Safe from any thread."""
+        """Position up to which the records of each partition are decoded, whether or not they are stored.  Any thread
+        may call.
+        """
         prepared = [*(self._unsent or ()), *self._done]
         return {p.region: p.entry.next for p in prepared if p.entry is not None}
 
     @property
     def decodes_in_python(self) -> bool:
-        """Whether step 1 is under way by a decoder that is no C++.  Safe from any thread."""
+        """Whether step 1 is running with a decoder in Python, which holds the interpreter's lock.  Any thread may call."""
         return self._decoding and self.terms.preparer.names_schemas
 
     def ignored(self, entry: Entry) -> list[RejectedOffset]:

@@ -51,9 +51,11 @@ class Following:
 
 
 def with_new_fields(contract: Contract, fields: NewFields, facts: Surroundings, change_id: str) -> Following:
-    """Return the next version of the contract, and why some fields get no column.
+    """Add columns for new fields.  Return the next version of the contract, and the reason for each field that gets no
+    column.
 
-    Fields are taken in alphabetical order until the table has ``columns_max`` columns."""
+    Fields are added in alphabetical order until the table has ``columns_max`` columns.
+    """
     names = naming_of(contract).names
     changes, refused = list[Change](), dict[str, str]()
     left, trials = [sorted(fields)], 0
@@ -84,7 +86,7 @@ def with_new_fields(contract: Contract, fields: NewFields, facts: Surroundings, 
 
 
 class NewColumns:
-    """Newer versions of a table's contract, found or made.  One thread at a time may call."""
+    """Finder and maker of newer versions of a table's contract.  One thread at a time may call."""
 
     def __init__(self, context: IngestContext, observer: Observer) -> None:
         self._context = context
@@ -97,9 +99,11 @@ class NewColumns:
         self._told = set[str]()
 
     def find(self, contract: Contract, fields: NewFields) -> Contract | None:
-        """Return the newest version after ``contract``, perhaps one made now with columns for new fields of records.
+        """Return the newest version after ``contract``.  If there is none, add columns for ``fields``, and return that
+        version.
 
-        None: there is none that a running process may take up, and no field becomes a column."""
+        None if no field can become a column, or if the newest version has changes that a running process cannot follow.
+        """
         store, group = self._context.store, self._context.group
         newer = contract_to_take_up(store, contract, group)
         if newer is None and contract.on_unknown_column == "add" and self._add(contract, fields):

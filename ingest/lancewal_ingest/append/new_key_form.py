@@ -25,7 +25,9 @@ from lancewal_ingest.context import IngestContext
 
 
 def with_first_form(context: IngestContext, contract: Contract, form: KeyForm) -> Contract | None:
-    """Do the steps.  None if the contract lists a form already, or a newer version cannot be taken up."""
+    """Add the first key form to the contract, and return the newest version (module steps).  None if ``contract`` lists
+    a form already, or if the newest version has changes that a running process cannot follow.
+    """
     if contract.key_forms:
         return None
     new = contract.model_copy(update={"version": contract.version + 1, "format": 2, "key_forms": (form,)})

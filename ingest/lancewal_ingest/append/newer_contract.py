@@ -18,9 +18,11 @@ TAKEN_UP = BESIDE_ROWS | COLUMN_TERMS | VALUE_TERMS
 
 
 def contract_to_take_up(store: ObjectStore, contract: Contract, group: str = "") -> Contract | None:
-    """Return the newest version after ``contract``; None if there is none, or if it differs in further terms.
+    """Return the newest version after ``contract``.  None if there is none, or if terms changed that a running process
+    cannot follow.
 
-    The errors of ``check_group`` are raised for ``group``, unless that is empty."""
+    If ``group`` is not empty, the errors of ``check_group`` are raised for it.
+    """
     newest = newer_contract(store, contract)
     if newest is None:
         return None

@@ -35,9 +35,11 @@ class Pending:
 def weighed(
     polled: Mapping[Region, Records], together: Records, weights: RecordWeights
 ) -> tuple[dict[Region, int], bool]:
-    """Return the weight of the records of each partition, and whether large records make up most of the total weight.
+    """Return the weight of each partition's records, and whether large records make up most of the total weight.
 
-    There is at least one partition, and each has records.  ``together``: all of them, in this order."""
+    Each partition must have records, and there must be at least one partition.  ``together``: the records of all
+    partitions, in the same order.
+    """
     each = weights.each(together)
     starts = [0, *accumulate(map(len, polled.values()))][:-1]
     large = bool(2 * each[each >= _LARGE_RECORD].sum() > each.sum())
@@ -53,9 +55,10 @@ def joined(pending: Pending | None, more: Records, next_: Position, weight: int)
 
 
 def parted(pending: Pending, at: Position, weights: RecordWeights) -> tuple[Pending, Pending | None]:
-    """Divide ``pending`` into the records before a position and those from it on; None if there are none.
+    """Divide ``pending`` into the records before the position ``at`` and the others.  An empty part is None.
 
-    The weight of the first ones may have grown since they were consumed, by a newer contract."""
+    The first part is weighed again, because a newer contract may have made its rows larger.
+    """
     begin = bisect_left(pending.records.offsets, at)
     if begin == pending.rows:
         return pending, None
@@ -70,8 +73,9 @@ def divided(
 ) -> tuple[Pending | None, Pending | None]:
     """Divide ``pending`` into the first records, which weigh at most ``nbytes``, and the rest.
 
-    With ``least`` = 1 the first part has at least one record, however heavy.  A part without records is None, unless
-    ``pending`` is only a position."""
+    With ``least`` = 1 the first part has at least one record, of any weight.  A part without records is None, unless
+    ``pending`` itself has no records.
+    """
     if pending.nbytes <= nbytes:
         return pending, None
     if not len(pending.records):  # a position alone weighs nothing, but there is less room than that

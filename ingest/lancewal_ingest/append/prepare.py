@@ -164,7 +164,7 @@ def lenient(contract: Contract) -> Contract:
 
 
 class Preparer:
-    """Decode consumed records and check them against the contract; return what becomes an entry of a segment."""
+    """Decoder of consumed records.  It checks them against the contract, and makes the entries of a segment."""
 
     def __init__(
         self,
@@ -174,7 +174,9 @@ class Preparer:
         *,
         reads_again: bool = False,
     ) -> None:
-        """``reads_again``: no record stops a partition, since its entry is there, or a person passes it (``lenient``)."""
+        """``reads_again``: no record may stop a partition.  Either the records have an entry already, or a person skips
+        bad ones (``lenient``).
+        """
         self.contract = contract = lenient(contract) if reads_again else contract
         self._drained = None if drain is None else DrainLimit(contract, drain)
         rows = contract.rows

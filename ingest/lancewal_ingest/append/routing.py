@@ -37,14 +37,16 @@ class Routing(Protocol):
     subject: str
 
     def partitions(self, records: Records, decoded: Decoded, lies: Partitions) -> Partitions:
-        """Return the partition in which each record of ``decoded.is_placed`` belongs; -1 if in none.
+        """Return the partition to which each record of ``decoded.is_placed`` belongs; -1 if it belongs to none.
 
-        ``records`` are its records, and ``lies`` has the partition of each of them."""
+        ``records``: the records that were decoded.  ``lies``: the partition in which each of them lies.
+        """
 
     def cause(self, records: Records, at: int, row: pa.RecordBatch, region: Region) -> str:
-        """Return a sentence that says why the misrouted record at place ``at`` lies in a wrong partition.
+        """Return a sentence that explains why the record at index ``at`` lies in a wrong partition.
 
-        ``records`` are all of its region, ``row`` is the one of that record, which has one if rows tell their partition."""
+        ``records``: all records of its region.  ``row``: the row of that record, if rows tell their partition.
+        """
 
 
 def routing_of(contract: Contract) -> Routing:

@@ -27,7 +27,9 @@ _LOOK_S = 0.001
 
 
 class SegmentInFlight:
-    """Holder of the segment in flight.  ``failed`` is called with the cause each time a job must be run again."""
+    """Runner of the job that stores the current segment.  ``failed`` is called with the cause each time the job must be
+    retried.
+    """
 
     def __init__(self, tasks: Tasks, clock: Clock, retry_s: float, failed: Callable[[object], None]) -> None:
         self._tasks = tasks
@@ -50,7 +52,7 @@ class SegmentInFlight:
 
     @property
     def running(self) -> bool:
-        """Whether the job runs now, instead of waiting to be run again."""
+        """Whether the job is running.  False while it waits for its next try."""
         return self._task is not None
 
     @property
@@ -68,10 +70,10 @@ class SegmentInFlight:
         self._task = self._tasks.start(job.run)
 
     def settle(self, clean: Callable[[], bool]) -> tuple[AppendJob, Outcome] | None:
-        """Return the job and its outcome if it has ended, without waiting; run a job again that is due.
+        """Return the job and its outcome if it has ended; do not wait.  Start a retry that is due.
 
-        An error that ends the process is raised.  If ``clean`` says then that no PUT is unsettled, nothing is in flight
-        any more.
+        An error that ends the process is raised.  If ``clean`` then returns True, no PUT is unsettled, and the segment
+        is dropped.
         """
         job, task = self._job, self._task
         if job is None:
@@ -100,7 +102,7 @@ class SegmentInFlight:
         return job, result
 
     def wait(self, timeout_s: float) -> bool:
-        """Wait at most ``timeout_s`` until ``settle`` has something to do; False if the time passed without that."""
+        """Wait until ``settle`` has something to do, at most ``timeout_s``.  Return False after a timeout."""
         if self._task is not None:
             self._task.wait(max(0.0, timeout_s))
             return self._task.done()
@@ -112,7 +114,8 @@ class SegmentInFlight:
     def let_decode(self, timeout_s: float) -> None:
         """Wait at most ``timeout_s`` while the job decodes in Python.
 
-        Its thread and the caller's would hold the interpreter's lock by turns, and decoding would take many times as long."""
+        Otherwise both threads would compete for the interpreter's lock, and decoding would take many times as long.
+        """
         until = self._clock.monotonic() + timeout_s
         while self._task is not None and self._job is not None and self._job.decodes_in_python:
             left = until - self._clock.monotonic()

@@ -25,6 +25,6 @@ class SharedPart(NamedTuple):
 
 
 def own_rows_of(parts: Sequence[SharedPart]) -> pa.RecordBatch:
-    """Return a copy of the rows of ``parts``, at least one, in their order."""
+    """Return a copy of the rows of ``parts``, in their order.  There must be at least one part."""
     found = slices(part.range for part in parts)
     return pa.concat_batches([*found, found[0].slice(0, 0)])  # concat_batches does not copy a single batch

@@ -54,10 +54,11 @@ _OTHERS_MAX = 10
 def proposed_settings(
     settings: Settings, subject: str, file: Path | None, topic_of_connector: str = "", folder: Path | None = None
 ) -> str:
-    """Return a settings file for the values of a subject's newest schema, or of the schema in a file.
+    """Return a settings file for values of the newest schema of ``subject``, or of the schema in ``file``.
 
-    ``topic_of_connector``: topic of Debezium's connector, whose newest records say it instead.  With a ``folder`` it is a
-    pattern.  The text then says which topics have a file there."""
+    ``topic_of_connector``: a topic that Debezium writes. Its newest records are used instead of a schema. With
+    ``folder``, it is a pattern: each matching topic gets a file in the folder, and the result lists the topics.
+    """
     if topic_of_connector:
         return _of_topics(settings, topic_of_connector, folder)
     if file is not None:

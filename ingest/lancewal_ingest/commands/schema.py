@@ -85,7 +85,9 @@ def accept(
 
 
 def accepted_text(named: str, accepted: AcceptedSchema, since: Mapping[Region, Position], *, dry_run: bool) -> str:
-    """Return what is told of an accepted schema: from which records on it counts, and both texts."""
+    """Return the command's output about an accepted schema: the first records that use it, and the texts of both
+    schemas.
+    """
     counts = "would count" if dry_run else "counts"
     before = "unknown" if accepted.before is None else one_line(accepted.before.text)
     first = [f"{region.topic}-{region.partition}-{at}" for region, at in since.items()]

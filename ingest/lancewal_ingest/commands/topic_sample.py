@@ -49,7 +49,7 @@ class _Seen:
 
 
 def newest_records(settings: Settings) -> str:
-    """Return a text about the topic's newest records, or why they were not looked at."""
+    """Return a text about the topic's newest records, or the reason why they could not be read."""
     topic = settings.table.topic
     given = {"table.topic": topic, "kafka.bootstrap_servers": settings.kafka.bootstrap_servers}
     missing = [name for name, value in given.items() if not value]

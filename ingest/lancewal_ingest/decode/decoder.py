@@ -50,8 +50,8 @@ _NO_KEY = (
 class Decoder:
     """Decoder of one table's records.
 
-    ``keys``: reader of the Kafka keys; None if they say nothing about rows.
-    ``metadata``: the columns that are filled from metadata; None: there are none.
+    ``keys``: reader of the Kafka keys, or None if keys do not identify rows.  ``metadata``: filler of the columns that
+    come from Kafka's metadata, or None if the table has no such column.
     """
 
     def __init__(
@@ -74,9 +74,11 @@ class Decoder:
         self._keys = keys
 
     def decode(self, records: Records, lies: Partitions | None = None) -> Decoded:
-        """Return the rows and the rejections of ``records``, which may be of several regions, and what is passed over.
+        """Return the rows and the rejections of ``records``, and the counts of records that are passed over.  The
+        records may be of several regions.
 
-        ``lies``: the partition of each record; None: no column has it."""
+        ``lies``: the partition of each record; None if no column holds the partition.
+        """
         headers = HeaderColumns(records.headers)
         rejected: dict[int, Rejected] = {}
         ops, without_row = self._ops(records, headers, rejected)
@@ -123,11 +125,11 @@ class Decoder:
 
     @property
     def schemas_have_fields(self) -> bool:
-        """Whether schemas say which fields values have."""
+        """Whether the schemas of values list fields, as those of Avro and Protobuf do."""
         return self._values.schemas_have_fields
 
     def schemas_of(self, records: Records) -> Sequence[NamedBy]:
-        """Return the schemas that the values and keys of records name, each with the indexes of the records."""
+        """Return the schemas that the values and keys of records name, each with the indexes of its records."""
         headers = HeaderColumns(records.headers)
         found = [*self._values.schemas_of(records.values, headers.lasts(self._values.headers))]
         if self._keys is not None and self._keys.names_schemas:

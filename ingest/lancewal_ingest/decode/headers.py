@@ -59,8 +59,11 @@ class HeaderColumns:
         return lengths
 
     def ops(self, *, named: bool = True) -> npt.NDArray[np.uint8]:
-        """Return the operation of each record.  ``ASIDE``: the record has another header that lancewal reads, or
-        several ``lancewal.op``; one too, if headers must have ``named`` none."""
+        """Return the operation of each record.
+
+        ``ASIDE`` means that the headers must be read one by one: there is another header that lancewal reads, or
+        ``lancewal.op`` comes twice.  If ``named`` is false, a single ``lancewal.op`` is ``ASIDE`` too.
+        """
         ops = np.full(len(self._ends) - 1, Op.UPSERT, dtype=np.uint8)
         distinct = map(text_of, pc.unique(self._names).cast(pa.binary()).to_pylist())
         if not (meant := list(filter(counts, distinct))):
@@ -86,18 +89,20 @@ class HeaderColumns:
         return self._values.take(pa.array(at, mask=at < 0))
 
     def lasts(self, names: Iterable[str]) -> dict[str, pa.Array]:
-        """Return ``last`` of each of these names, by the name."""
+        """Return, for each name, the value of each record's last header of this name."""
         return {name: self.last(name) for name in names}
 
     def longest(self) -> int:
-        """Return a number of bytes that the headers of no record exceed: names in UTF-8, and values."""
+        """Return an upper bound of the bytes of one record's headers: names in UTF-8, and values."""
         if not len(self._names):
             return 0
         characters = int(pc.max(pc.utf8_length(self._names)).as_py())
         return int(np.diff(self._ends).max()) * (4 * characters + int(self._value_bytes.max()))
 
     def sizes(self, overhead: int) -> Sizes:
-        """Return the characters of names and bytes of values of each record, and ``overhead`` for each of its headers."""
+        """Return for each record the characters of its header names, plus the bytes of its header values, plus
+        ``overhead`` per header.
+        """
         each = pc.utf8_length(self._names).to_numpy() + self._value_bytes + overhead
         sizes: Sizes = np.diff(np.concatenate([[0], np.cumsum(each)])[self._ends])
         return sizes

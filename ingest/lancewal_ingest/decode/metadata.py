@@ -37,10 +37,10 @@ _END_MS = 253_402_300_800_000
 
 
 class MetadataColumns:
-    """The columns of one table that metadata fills."""
+    """The columns of one table that are filled from metadata."""
 
     def __init__(self, rows: RowSchema, sources: Mapping[str, str], topic: str) -> None:
-        """``sources``: the metadata of each such column, by the column's name."""
+        """``sources``: the kind of metadata for each such column, by the column's name."""
         self._rows = rows
         self._sources = {
             rows.columns.get_field_index(name): source for name, source in sources.items() if not is_of_envelope(source)
@@ -90,9 +90,10 @@ class MetadataColumns:
         return replace(part, columns=columns, present=self._with_bits(part.present))
 
     def growth(self, records: Records, headers: HeaderColumns | None) -> Weights | int:
-        """Return an upper bound of the bytes beyond slots of fixed size that the columns of each record take.
+        """Return an upper bound of the bytes that each record's metadata columns take beyond slots of fixed size.
 
-        ``headers``: those of the records; None if no record has any."""
+        ``headers``: those of the records; None if no record has any.
+        """
         grown: Weights | int = self._fixed_bytes
         if self._keys:
             grown = grown + self._keys * lengths(records.keys)

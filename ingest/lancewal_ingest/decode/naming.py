@@ -23,7 +23,7 @@ Form = JsonForm | Literal["float_name"]
 
 
 class OtherName(NamedTuple):
-    """A name, other than a present one, that a record has used."""
+    """A name in a record that is not the current name of a column, and why the name was accepted."""
 
     use: Literal["former", "dropped", "unknown", "not_utf8", "unavailable"]
     """``not_utf8``: no other name, but metadata that the column of this name cannot hold (``metadata``).  ``unavailable``: a
@@ -34,7 +34,7 @@ class OtherName(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """Names of one level: of the columns, or of the members of one struct."""
+    """The names that are accepted at one level: of the columns, or of the members of one struct."""
 
     present: Mapping[str, Names | None]
     """Each field, with the names of its members; None if it is neither a struct nor a list of structs."""
@@ -46,12 +46,12 @@ class Names:
 
     @property
     def only_present(self) -> bool:
-        """Whether only present names are allowed, here and within."""
+        """Whether only current names are accepted, at this level and in structs within."""
         within = all(names is None or names.only_present for names in self.present.values())
         return within and not (self.former or self.dropped or self.ignores)
 
     def use_of(self, name: str) -> OtherName | None:
-        """Return the use of a name that is not a present one; None if it is refused."""
+        """Return why a name that is not a current name is accepted; None if it is refused."""
         if name in self.former:
             return OtherName("former", name)
         if name in self.dropped:
@@ -59,12 +59,12 @@ class Names:
         return OtherName("unknown", name) if self.ignores else None
 
     def fields_of(self, names: Iterable[str]) -> list[str]:
-        """Return the present names of the fields that ``names`` call; names that are passed over call none."""
+        """Return the current names of the fields that ``names`` refer to.  Dropped and unknown names are left out."""
         called = (self.former.get(name, name) for name in names)
         return [name for name in called if name in self.present]
 
     def twice(self, names: Collection[str]) -> str | None:
-        """Return a former name that stands beside another name of its field; None if there is none."""
+        """Return a former name in ``names`` whose field also occurs under another name; None if there is none."""
         taken = {name for name in names if name in self.present}
         for name in names:
             if name in self.former:
@@ -76,18 +76,20 @@ class Names:
 
 
 class Advice(Protocol):
-    """Words for messages: how the writer of records may be set up so that a column can take them.  Empty if there are none."""
+    """Advice in messages: how to set up the writer of records so that a column can take their values.  Empty if there
+    is no advice.
+    """
 
     def of_value(self, column: pa.DataType, value: object, kind: str) -> str:
-        """Return words for a value of JSON (``json.strict``) that a column refuses.  ``kind``: that of the refusal."""
+        """Return advice about a JSON value (``json.strict``) that a column refuses.  ``kind``: the kind of the refusal."""
 
     def of_type(self, column: pa.DataType, type_: object) -> str:
-        """Return words for a type of Avro or Kafka Connect (``avro.schema``) of which a column refuses all values, or some."""
+        """Return advice about a type of Avro or Kafka Connect (``avro.schema``) whose values do not all fit a column."""
 
 
 @dataclass(frozen=True, slots=True)
 class Naming:
-    """Names that records of a contract may use, forms of values, and columns that records may leave out."""
+    """The names that a contract's records may use, the forms of values, and the columns that records may leave out."""
 
     names: Names | None = None
     """None: only present names are allowed."""
@@ -111,7 +113,7 @@ class Naming:
     that it could not read."""
 
     def in_values(self, rows: RowSchema) -> RowSchema:
-        """Return the columns that values may have, of all columns by present names."""
+        """Return the columns that values may have: all but those that metadata fills."""
         if not self.absent:
             return rows
         columns = pa.schema([field for field in rows.columns if field.name not in self.absent])
@@ -122,7 +124,7 @@ PLAIN = Naming()
 
 
 def naming_of(contract: Contract) -> Naming:
-    """Return the naming of the records that a contract takes."""
+    """Return the ``Naming`` of the values that a contract accepts."""
     fields = {column.name: column.field for column in contract.columns if column.field is not None}
     present = {column: fields.get(column.name, column.name) for column in contract.columns}
     defaults = {name: column.default for column, name in present.items() if column.default is not None}
@@ -139,8 +141,7 @@ def naming_of(contract: Contract) -> Naming:
 
 
 def key_naming_of(contract: Contract) -> Naming:
-    """Return the naming of the region key's columns in record keys.  Any other name there is refused; none is passed
-    over."""
+    """Return the ``Naming`` of record keys, which hold the region key's columns.  Any other name in a key is refused."""
     if not contract.former_names:
         return PLAIN
     rows = contract.record_rows

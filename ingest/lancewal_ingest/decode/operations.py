@@ -38,14 +38,14 @@ Headers = HeaderList | None
 
 
 def counts(name: str) -> bool:
-    """Return whether a header of that name changes what its record means, or makes the record a bad one."""
+    """Return whether a header of this name changes what its record means, or makes the record bad."""
     return name[: len(_RESERVED)].lower() == _RESERVED or name in _OF_CUT or name == UNREADABLE_HEADERS[0][0]
 
 
 def op_of(headers: Headers, allowed: Collection[str] = ()) -> Op | None:
     """Return the operation that the headers name; None if they name none.
 
-    ``allowed``: further headers whose names begin with ``lancewal.``, which the format of values reads.
+    ``allowed``: other headers whose names begin with ``lancewal.`` and which the format of values reads.
 
     Raises ``Refusal`` of kind ``unreadable_header``, ``cut_letter``, ``unknown_header`` or ``unknown_op``.
     """

@@ -87,7 +87,7 @@ class Rejected:
 
     @property
     def with_name(self) -> str:
-        """The message, and the name of the unexpected member or header."""
+        """The message, followed by the name of the unexpected member or header."""
         if not self.found:
             return self.message
         text = ascii(self.found[:_FOUND_MAX])
@@ -117,7 +117,9 @@ class Decoded:
 
     @property
     def is_placed(self) -> npt.NDArray[np.bool_]:
-        """True for each record whose key is good and says where it belongs: a row, or ``key_form_changed``."""
+        """True for each record whose key tells the record's partition: a row, or a record rejected as
+        ``key_form_changed``.
+        """
         other_form = [one.kind == KEY_FORM_CHANGED for one in self.rejected]
         if not any(other_form):
             return self.is_row
@@ -126,9 +128,11 @@ class Decoded:
         return placed
 
     def part(self, begin: int, end: int, first_row: int, first_rejected: int) -> Decoded:
-        """Return the result for the records ``begin`` to before ``end``, with a copy of their rows and without counts.
+        """Return the result for the records from ``begin`` to before ``end``.  Its rows are copied, and its counts are
+        empty.
 
-        ``first_row`` and ``first_rejected``: the numbers of rows and of rejections before ``begin``."""
+        ``first_row`` and ``first_rejected``: the numbers of rows and of rejections before ``begin``.
+        """
         is_row, is_rejected = self.is_row[begin:end], self.is_rejected[begin:end]
         rows = own_rows(self.rows.slice(first_row, int(np.count_nonzero(is_row))))
         end_rejected = first_rejected + int(np.count_nonzero(is_rejected))

@@ -57,7 +57,7 @@ KEY_SCHEMA_HEADER = "__key_schema_id"
 
 @dataclass(frozen=True, slots=True)
 class GivenKeys:
-    """Keys of some records, with headers and places that say how the keys are read."""
+    """Keys of some records, with the headers and offsets that are needed to decode the keys."""
 
     keys: Sequence[bytes | None]
     headers: HeaderValues = field(default_factory=dict)
@@ -76,15 +76,15 @@ class RecordKeys(Protocol):
 
     @property
     def headers(self) -> Collection[str]:
-        """Names of the headers that say something about keys."""
+        """Names of the headers that are needed to decode keys."""
 
     @property
     def growth(self) -> Growth | None:
-        """Growth of a row that a record without a value deletes; None if it takes no more than the key."""
+        """Growth of the row that a record without a value deletes; None if the row takes no more memory than the key."""
 
     @property
     def needs_places(self) -> bool:
-        """Whether the result for a key depends on the place of its record."""
+        """Whether the result for a key depends on the partition and offset of its record."""
 
     @property
     def names_schemas(self) -> bool:
@@ -94,17 +94,23 @@ class RecordKeys(Protocol):
         """Return the schemas that keys name, each with the indexes of the keys."""
 
     def deleted(self, given: GivenKeys) -> Sequence[Cells | Refusal | None]:
-        """Return for each key the primary key that a record without a value deletes, in the contract's order.
+        """Return for each key the primary key of the row that a record without a value deletes, in the contract's
+        column order.
 
-        None if the key does not say it.  A ``Refusal`` if the key does not decode, or has a form that the contract does not
-        list (3, 5)."""
+        None if the key does not hold the primary key.  A ``Refusal`` if the key cannot be decoded, or has a form that
+        the contract does not list (3, 5).
+        """
 
     def wrong(self, given: GivenKeys, rows: pa.RecordBatch) -> Wrong:
-        """Return the refusals of keys that are not those of their rows, by place; ``rows`` has a row for each key."""
+        """Compare keys with their rows, and return the refusals of keys that do not match, by index.  ``rows`` has one
+        row for each key.
+        """
 
 
 class EncodedKeys(NamesNoSchema):
-    """Keys whose bytes follow from rows.  They are ``compared`` if rows do not tell their partition all the same."""
+    """Record keys whose bytes are computed from rows.  Keys are ``compared`` with rows only if rows do not tell their
+    partition.
+    """
 
     headers: Collection[str] = ()
     growth = None
@@ -140,20 +146,21 @@ class EncodedKeys(NamesNoSchema):
 
 
 class KeyForms(Protocol):
-    """Forms of a table's keys."""
+    """Forms of a table's keys (``lancewal_core.record_keys.key_form``)."""
 
     @property
     def taken(self) -> Collection[KeyForm]:
         """Forms that the contract lists."""
 
     def of(self, given: GivenKeys) -> Iterable[tuple[KeyForm, Indexes]]:
-        """Return the forms of keys, each with the indexes of its keys.  A key that does not decode may have none."""
+        """Return the forms of keys, each with the indexes of its keys.  A key that cannot be decoded may be left out."""
 
 
 @dataclass(frozen=True, slots=True)
 class FormsByName:
-    """Forms of keys that name a schema of a registry.  ``named`` returns schemas, each with the path to a message and the
-    indexes of the keys."""
+    """Forms of keys that name a schema of a registry.  ``named`` returns the schemas, each with the path to a message
+    and the indexes of the keys.
+    """
 
     named: Callable[[Sequence[bytes | None], HeaderValues], Iterable[NamedMessage]]
     taken: Collection[KeyForm]
@@ -171,7 +178,7 @@ class FormsByName:
 
 @dataclass(frozen=True, slots=True)
 class FormsByText:
-    """Forms of keys that hold their schema.  ``texts`` returns the schemas of keys, each with the indexes of the keys."""
+    """Forms of keys that contain their schema.  ``texts`` returns the schemas, each with the indexes of the keys."""
 
     texts: Callable[[Sequence[bytes]], Iterable[tuple[bytes, Indexes]]]
     taken: Collection[KeyForm]
@@ -182,11 +189,12 @@ class FormsByText:
 
 
 class ComparedKeys:
-    """Keys that ``values`` decodes to the columns of the region key.
+    """Record keys that are decoded, and compared with the region key of their rows.
 
-    ``called``: the column of each name that a key may use, if keys are JSON.  Keys in the text of a key before (``KeyText``)
-    are then compared without being decoded, which takes a third of the time (``benchmarks.decode_speed``).  ``forms``: None
-    if keys have none."""
+    ``called``: the column of each name that a key may use, if keys are JSON.  A key with the same layout as an earlier
+    key (``KeyText``) is then compared without being decoded, which takes a third of the time
+    (``benchmarks.decode_speed``).  ``forms``: None if keys have no forms.
+    """
 
     def __init__(
         self,

@@ -60,7 +60,7 @@ NamedMessage = tuple[SchemaKey, tuple[int, ...], npt.NDArray[np.int64]]
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Places of records in Kafka."""
+    """Partitions and offsets of records."""
 
     partitions: npt.NDArray[np.int32]
     offsets: npt.NDArray[np.int64]
@@ -105,7 +105,7 @@ class DecodedValues:
     Rows that a snapshot has read are no changes."""
 
     def at(self, indexes: Indexes) -> DecodedValues:
-        """Return the same result, in which the values lie at ``indexes`` among more values."""
+        """Return this result with other indexes: value ``i`` becomes value ``indexes[i]`` of a larger batch."""
         return replace(
             self,
             parts=[replace(part, indexes=indexes[part.indexes]) for part in self.parts],
@@ -116,7 +116,7 @@ class DecodedValues:
 
 
 def joined(results: Sequence[DecodedValues]) -> DecodedValues:
-    """Return the results of some of the decoded values each as the result of all of them."""
+    """Join results, each for some values of a batch, to one result for the batch."""
     other_names, new_fields = Counter[OtherName](), dict[str, pa.DataType]()
     passed_over: dict[str, list[Indexes]] = {}
     for one in results:
@@ -140,7 +140,7 @@ class Growth(Protocol):
 
     @property
     def headers(self) -> Collection[str]:
-        """Names of the headers that say something about growth; none if the values say all."""
+        """Names of the headers that affect growth; none if it depends on values alone."""
 
     def each(self, values: Sequence[bytes | None], headers: HeaderValues = NO_HEADERS) -> Weights:
         """Return an upper bound of the additional bytes of each value's row; 0 for a record without a value.
@@ -158,15 +158,16 @@ class Schemas(Protocol):
     """Whether values wait until their schemas are in memory, and none is decoded before."""
 
     def known(self, key: SchemaKey) -> Sequence[StoredSchema]:
-        """Return what is in memory of the versions of a schema."""
+        """Return the versions of a schema that are in memory."""
 
     def read(self, key: SchemaKey, at_least: int = 1) -> Sequence[StoredSchema]:
-        """Return all stored versions of a schema, the first one first; empty if the table has none.  ``Retry`` if nobody
-        knows yet."""
+        """Return all stored versions of a schema, the first version first; empty if the table has stored none.  Raises
+        ``Retry`` while this is not known yet.
+        """
 
 
 class NoSchemas:
-    """``Schemas`` of a table without any."""
+    """``Schemas`` of a table that stores no schemas."""
 
     asked_first = False
 
@@ -188,16 +189,17 @@ class ValueDecoder(Protocol):
 
     @property
     def names(self) -> Collection[str]:
-        """Names by which values call columns."""
+        """The names of columns in values."""
 
     @property
     def headers(self) -> Collection[str]:
-        """Names of the headers that say something about values; none if the values say all."""
+        """Names of the headers that are needed to decode values; none if values suffice."""
 
     @property
     def tells_operations(self) -> bool:
-        """Whether values tell their operations, since a connector wrote them.  Then no header may name one, and each record
-        of a row or a delete needs a Kafka key."""
+        """Whether the value names the operation, because a connector wrote it.  Then no header may name an operation,
+        and each record of a row or a delete needs a Kafka key.
+        """
 
     @property
     def names_schemas(self) -> bool:
@@ -205,29 +207,32 @@ class ValueDecoder(Protocol):
 
     @property
     def needs_places(self) -> bool:
-        """Whether the result for a value depends on the place of its record: a schema has several versions."""
+        """Whether the result for a value depends on the partition and offset of its record, because a schema has
+        several versions.
+        """
 
     @property
     def schemas_have_fields(self) -> bool:
-        """Whether schemas say which fields values have, and of which types."""
+        """Whether schemas list the fields of values, with their types."""
 
     def schemas_of(self, values: Sequence[bytes | None], headers: HeaderValues) -> Sequence[NamedBy]:
         """Return the schemas that values name, each with the indexes of the values."""
 
     def other_format(self, value: bytes, headers: HeaderList | None) -> str | None:
-        """Return a message that names the other format of a refused value; None if none is recognised."""
+        """Return a message that names the format of a refused value; None if no other format is recognised."""
 
     def decode(
         self, values: Sequence[bytes], ops: Ops, headers: HeaderValues = NO_HEADERS, places: Places | None = None
     ) -> DecodedValues:
-        """Return the rows and the refusals of ``values``, and the values without either.  ``ops`` has the operation of each
-        value, and ``headers`` those that the format names.
+        """Return the rows, the refusals, and the values that are passed over.  ``ops`` has the operation of each value.
+        ``headers`` has the headers that the format asks for.
 
-        ``places``: where the values' records lie, if the format needs them (``needs_places``)."""
+        ``places``: the partition and offset of each value's record, if the format needs them (``needs_places``).
+        """
 
 
 class NamesNoSchema:
-    """The part of a ``ValueDecoder`` about schemas, for a format whose values name none, nor any operation."""
+    """The schema part of a ``ValueDecoder`` for formats whose values name neither a schema nor an operation."""
 
     tells_operations = False
 

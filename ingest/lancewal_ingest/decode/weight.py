@@ -49,7 +49,7 @@ padding."""
 
 
 class Metadata(Protocol):
-    """Upper bound of the bytes that columns of metadata take beyond their slots of fixed size (``metadata``)."""
+    """Upper bound of the bytes that metadata columns take beyond slots of fixed size."""
 
     def growth(self, records: Records, headers: HeaderColumns | None) -> Weights | int: ...
 
@@ -57,12 +57,14 @@ class Metadata(Protocol):
 
 
 class RecordWeights:
-    """Weights of the records of one table."""
+    """Computes the weights of the records of one table."""
 
     def __init__(
         self, rows: RowSchema, growth: Growth, metadata: Metadata | None = None, keys: Growth | None = None
     ) -> None:
-        """``keys``: growth of the rows that records without a value delete; None if they take no more than their keys."""
+        """``keys``: growth of the rows that records without a value delete; None if such rows take no more memory than
+        their keys.
+        """
         bits = sum(slot_bits(field.type) for field in [*rows.columns, *SYSTEM_FIELDS])
         self.row_bytes = -(-bits // 8) + rows.present_bytes
         """Bytes of the slots of fixed size, which every row takes whatever its record holds."""
@@ -88,7 +90,7 @@ class RecordWeights:
         return max(record_bytes_max + RECORD_OVERHEAD, self.row_bytes + grown)
 
     def fit(self, records: Records, nbytes: int) -> bool:
-        """Return whether the rows of these records weigh at most ``nbytes`` together.  Cheaper than ``each``."""
+        """Return whether these records become rows of at most ``nbytes`` together.  This is cheaper than ``each``."""
         wanted = self._metadata is not None or self._growth.headers or self._keys is not None
         headers = _headers(records) if wanted else None
         return len(records) * self.row_bytes + int(self._grown(records, headers).sum()) <= nbytes
@@ -109,9 +111,10 @@ def _headers(records: Records) -> HeaderColumns | None:
 
 
 def pieces(weights: Weights, nbytes: int) -> list[int]:
-    """Return the end index of each piece when records are divided into pieces of at most ``nbytes``.
+    """Divide records into pieces that weigh at most ``nbytes``, and return the end index of each piece.
 
-    Each piece is as long as possible, and has at least one record, however heavy."""
+    Each piece is as long as possible.  It has at least one record, even one that weighs more than ``nbytes``.
+    """
     sums, ends, begin = np.cumsum(weights), [], 0
     while begin < len(weights):
         before = int(sums[begin - 1]) if begin else 0
@@ -131,7 +134,7 @@ def _fields(type_: pa.DataType) -> int:
 
 
 def slot_bits(type_: pa.DataType) -> int:
-    """Return the bits of fixed size that each value takes in Arrow, null or not, its validity bit included."""
+    """Return the bits that each value takes in Arrow at a fixed size, null or not, including its validity bit."""
     if pa.types.is_fixed_size_list(type_):
         return 1 + int(type_.list_size) * slot_bits(type_.value_type)
     if pa.types.is_struct(type_):

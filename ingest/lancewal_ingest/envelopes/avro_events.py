@@ -57,7 +57,7 @@ class AvroEventFormat(AvroFormat):
 
 
 class BesideRows:
-    """``PayloadDecoder`` of a schema whose payloads are all passed over."""
+    """``PayloadDecoder`` of a schema all of whose payloads are passed over, such as heartbeats."""
 
     tells_presence = tells_null = True
     fills: Collection[str] = ()
@@ -71,7 +71,9 @@ class BesideRows:
 
 
 class AvroEvents:
-    """``PayloadDecoder`` of one schema of envelopes.  ``rows``: of its record of rows; None if it has none."""
+    """``PayloadDecoder`` of one schema of Debezium's envelope.  ``rows``: decoder of the rows in it; None if the schema
+    has no rows.
+    """
 
     tells_presence = tells_null = True
 
@@ -83,7 +85,7 @@ class AvroEvents:
         self.growth = (0, 0) if rows is None else rows.growth
 
     def decode(self, payloads: Payloads, ops: Ops) -> DecodedValues:
-        """Return the rows, the refusals, and what has no row.  All ``ops`` are upserts."""
+        """Return the rows, the refusals, the deletes and the events that are passed over.  ``ops`` must all be upserts."""
         found = self._opener.opened(payloads)
         decoded = self._decoded(payloads, found)
         # A row with an unavailable value was read to its end.  Any other refused row may have no end where it was cut.

@@ -43,7 +43,7 @@ _CHUNK_BYTES = 4 << 20
 
 
 class OpenedEvents:
-    """Findings about payloads, by their places."""
+    """Operations and rows of some payloads, by the payloads' indexes."""
 
     def __init__(self, count: int, members: Sequence[str]) -> None:
         self.facts = EventFacts.none(count, members)
@@ -59,7 +59,9 @@ class OpenedEvents:
         """The payloads chunk by chunk, with the places in the buffer where they begin."""
 
     def rows(self, chosen: Indexes) -> Iterator[Chunk]:
-        """Yield the rows of some payloads, by their numbers among these, with cursors before them."""
+        """Yield chunks of the bytes of rows, for the chosen payloads.  Each chunk has cursors at the starts of its
+        rows.
+        """
         for places, begins, cursors in self.chunks:
             first, end = np.searchsorted(chosen, [places[0], places[-1] + 1]).tolist()
             some = chosen[first:end] - places[0]
@@ -71,12 +73,14 @@ class OpenedEvents:
 
 
 class EventOpener:
-    """See the module docstring.  ``writer``: a schema of envelopes."""
+    """Finder of the operation and the row in each event of one schema.  ``writer``: the schema of the envelope."""
 
     def __init__(self, writer: AvroRecord, events: EventRows, *, compares: bool) -> None:
-        """``compares``: whether ends may be compared, since a decoder takes the rows before them.
+        """``compares``: whether the end of an event may be compared instead of read.  This needs a decoder that reads
+        the row before the end.
 
-        ``SchemaUnusable`` if the operation is no text."""
+        Raises ``SchemaUnusable`` if the operation is not a string.
+        """
         types = {field.name: field.type for field in writer.fields}
         if types["op"] != AvroPlain("string"):
             raise SchemaUnusable("field op: expected a text, which names the operation", ENVELOPE)
@@ -106,7 +110,7 @@ class EventOpener:
         return found
 
     def read_each(self, payloads: Payloads, places: Sequence[int], found: OpenedEvents) -> None:
-        """Let the strict reader decide about some payloads."""
+        """Read payloads one by one with the strict reader, and add the results to ``found``."""
         found.by_shape[places] = False
         for place in places:
             data = payloads.data[payloads.starts[place] : payloads.ends[place]].tobytes()
@@ -117,7 +121,7 @@ class EventOpener:
                 found.refused[place] = RefusedValue.of(place, refusal)
 
     def changed_ms(self, payloads: Payloads, found: OpenedEvents) -> int:
-        """Return the time of the last change; 0 without one, or if it tells no time."""
+        """Return the time of the last change in milliseconds; 0 if there is no change, or if it has no time."""
         changes = np.flatnonzero(np.isin(found.facts.letters, ["c", "u", "d"]))
         if not len(changes):
             return 0

@@ -44,9 +44,11 @@ class _Tail:
 
 
 def shape_of(data: bytes, fields: Sequence[AvroField], numbers: Mapping[str, Cell]) -> Shape | None:
-    """Return the shape of an end, which has these fields; None if it has none.  ``Refusal`` if it is not good.
+    """Return the shape of an event's end, which has ``fields``; None if such ends have no shape.  Raises ``Refusal`` if
+    the end is malformed.
 
-    ``numbers``: fields whose places the shape tells."""
+    ``numbers``: fields whose byte positions the shape records.
+    """
     if len(data) > TAIL_BYTES_MAX:
         return None
     checked = Datum(data)

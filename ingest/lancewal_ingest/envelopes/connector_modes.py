@@ -81,7 +81,7 @@ _PARTS = {"scale", "value"}
 
 
 class ConnectorModes:
-    """``Advice`` about records of a Debezium connector."""
+    """Advice about the settings of a Debezium connector, for messages about bad records."""
 
     def of_value(self, column: pa.DataType, value: object, kind: str) -> str:
         if pa.types.is_list(column) and isinstance(value, list):

@@ -41,7 +41,7 @@ _DIGITS_MAX = len(str(-(1 << 63)))
 
 
 class RowEvent(NamedTuple):
-    """One value of an envelope."""
+    """An event about a row."""
 
     letter: str
     """The operation.  Only ``read_strictly`` checks it."""
@@ -54,16 +54,18 @@ class RowEvent(NamedTuple):
 
 
 class OtherEvent(NamedTuple):
-    """A value that is neither a row nor a fault."""
+    """A value that is neither a row nor an error, such as a heartbeat."""
 
     kind: str
     """One of ``outcomes.PASSED_OVER``."""
 
 
 def read(value: bytes, undecoded: Collection[str] = NO_ROWS, numbers: Sequence[str] = ()) -> RowEvent | None:
-    """Return the event of a value that is written as Debezium writes it; None if another look is needed.
+    """Read a value whose members have the order in which Debezium writes them.  Return None if ``read_strictly`` must
+    read it.
 
-    ``undecoded``: operations whose row no decoder will read.  ``numbers``: see ``RowEvent``."""
+    ``undecoded``: operations whose row no decoder will read.  ``numbers``: see ``RowEvent``.
+    """
     has_before = not value.startswith(NO_BEFORE)
     try:
         if not has_before:
@@ -91,7 +93,9 @@ def read(value: bytes, undecoded: Collection[str] = NO_ROWS, numbers: Sequence[s
 
 
 def read_strictly(value: bytes, numbers: Sequence[str] = ()) -> RowEvent | OtherEvent:
-    """Return the event of a value, or what else it is.  ``numbers``: see ``RowEvent``.  Raises ``Refusal``."""
+    """Read a value with its members in any order.  Raises ``Refusal`` if it is not an event.  ``numbers``: see
+    ``RowEvent``.
+    """
     members = parse_object(value, twice=True)
     twice = given_twice(members).intersection(_OWN)
     if twice:
@@ -109,7 +113,9 @@ def read_strictly(value: bytes, numbers: Sequence[str] = ()) -> RowEvent | Other
 
 
 def kind_of_names(names: Collection[str]) -> str | None:
-    """Return the kind of values that a connector writes beside rows, by the names of their members; None for others."""
+    """Return the kind of an event without a row (heartbeat or transaction) by the names of its members; None for other
+    values.
+    """
     found = {*names}
     if "ts_ms" in found and found <= _TIMES:
         return "heartbeat"
@@ -117,7 +123,7 @@ def kind_of_names(names: Collection[str]) -> str | None:
 
 
 def passed_over(members: Mapping[str, object]) -> str | None:
-    """Return the kind of an object that a connector writes beside rows; None for any other object."""
+    """Return the kind of an event without a row, such as a heartbeat; None for any other object."""
     kind = kind_of_names(members)
     return None if kind == "transaction" and members["status"] not in ("BEGIN", "END") else kind
 

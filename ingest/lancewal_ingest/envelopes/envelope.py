@@ -21,7 +21,7 @@ TRUNCATED = (
 
 @dataclass(frozen=True, slots=True)
 class EnvelopeRules:
-    """Rules of a contract about the envelope of its values."""
+    """The rules of a contract about the envelope of its values."""
 
     kind: Envelope = "none"
     skips_snapshots: bool = False
@@ -38,12 +38,12 @@ class EnvelopeRules:
     """Metadata of each column that the envelope fills, by the column's name."""
 
     def unavailable(self, rows: RowSchema) -> UnavailableValues:
-        """Return the rules about such values for the columns of ``rows``."""
+        """Return the rules about values that the connector could not read, for the columns of ``rows``."""
         never = self.never | self.sources.keys()
         return UnavailableValues(rows, self.placeholder, never, keeps=self.keeps, as_null=self.as_null)
 
     def stand_ins(self, rows: RowSchema, naming: Naming) -> Mapping[str, str]:
-        """Return ``Naming.stand_ins`` of the columns of ``rows`` whose values may be left out."""
+        """Return the placeholder of each JSON column that may be unavailable (``Naming.stand_ins``)."""
         may_be = {naming.fields.get(name, name) for name in rows.columns.names if name not in self.never}
         return {name: self.placeholder for name, form in naming.forms.items() if form == "json_text" and name in may_be}
 
@@ -52,7 +52,7 @@ NO_ENVELOPE = EnvelopeRules()
 
 
 def envelope_of(contract: Contract) -> EnvelopeRules:
-    """Return the envelope of the values that a contract takes."""
+    """Return the rules of a contract about the envelope of its values."""
     return EnvelopeRules(
         kind=contract.envelope,
         skips_snapshots=contract.snapshot_rows == "skip",
@@ -65,7 +65,7 @@ def envelope_of(contract: Contract) -> EnvelopeRules:
 
 
 def row_of(envelope: AvroRecord) -> AvroRecord | None:
-    """Return the record of rows within the schema of an envelope; None if the schema has none."""
+    """Return the record type of rows within the schema of an envelope; None if the schema has none."""
     types = {field.name: field.type for field in envelope.fields}
     after = types.get("after")
     others = after.others if isinstance(after, AvroUnion) else [after]

@@ -29,7 +29,9 @@ CHANGED = "source.ts_ms"
 
 
 class EventColumns:
-    """Such columns of one table.  ``sources``: the metadata of each, by the column's name."""
+    """The columns of one table that are filled from the envelope.  ``sources``: the kind of metadata for each column,
+    by its name.
+    """
 
     def __init__(self, rows: RowSchema, sources: Mapping[str, str]) -> None:
         self._paths = {
@@ -45,7 +47,9 @@ class EventColumns:
     def filled(self, part: DecodedPart, letters: Sequence[str], numbers: Mapping[str, Numbers]) -> DecodedPart:
         """Return the rows of a part with these columns filled in.
 
-        ``letters``: the operation of each row's event.  ``numbers``: those of each row's event, by the member."""
+        ``letters``: Debezium's operation (``op``) of each row's event.  ``numbers``: times and LSNs of each row's
+        event, by the name of the member.
+        """
         columns = list(part.columns)
         for place, path in self._paths.items():
             type_ = self._types[place]

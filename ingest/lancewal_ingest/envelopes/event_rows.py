@@ -26,7 +26,7 @@ from lancewal_ingest.envelopes.event_columns import EventColumns, Numbers
 
 @dataclass(frozen=True, slots=True)
 class EventFacts:
-    """Facts of some events beside their rows, by the events' places."""
+    """Facts about events apart from their rows, by the events' indexes."""
 
     letters: npt.NDArray[np.str_]
     """Operation of each event; empty if it is not known."""
@@ -37,17 +37,17 @@ class EventFacts:
 
     @staticmethod
     def none(count: int, members: Iterable[str]) -> EventFacts:
-        """Return the facts of so many events of which nothing is known yet."""
+        """Return empty facts for ``count`` events."""
         numbers = {name: (np.zeros(count, np.int64), np.zeros(count, np.bool_)) for name in members}
         return EventFacts(np.full(count, "", "<U1"), np.zeros(count, np.bool_), numbers)
 
     def some(self, places: Indexes) -> EventFacts:
-        """Return the facts of the events at these places, in their order."""
+        """Return the facts of the events at ``places``, in that order."""
         numbers = {name: (of_all[places], has[places]) for name, (of_all, has) in self.numbers.items()}
         return EventFacts(self.letters[places], self.has_before[places], numbers)
 
     def followed_by(self, others: EventFacts) -> EventFacts:
-        """Return the facts of these events, and those of others after them."""
+        """Return the facts of these events, followed by ``others``."""
         numbers = {
             name: (np.concatenate([own[0], other[0]]), np.concatenate([own[1], other[1]]))
             for name, own in self.numbers.items()
@@ -58,7 +58,7 @@ class EventFacts:
 
 
 class EventRows:
-    """See the module docstring.  ``rows``: the columns of one table."""
+    """Fills event columns and unavailable values in decoded rows.  ``rows``: the columns of one table."""
 
     def __init__(self, rows: RowSchema, envelope: EnvelopeRules) -> None:
         self._columns = EventColumns(rows, envelope.sources)
@@ -69,7 +69,9 @@ class EventRows:
         """Operations whose rows are decoded."""
 
     def finished(self, decoded: DecodedValues, facts: EventFacts) -> DecodedValues:
-        """Return the result for rows as the table takes them.  ``facts``: about the events that have these rows."""
+        """Return the decoded rows in the form in which the table stores them.  ``facts``: about the events of these
+        rows.
+        """
         others, refused = Counter(decoded.other_names), [*decoded.refused]
         parts = [self._part(part, facts.some(part.indexes), others, refused) for part in decoded.parts]
         return replace(decoded, parts=parts, refused=refused, other_names=others)

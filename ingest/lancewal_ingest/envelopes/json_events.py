@@ -91,7 +91,7 @@ class _Rows:
 
 
 class EventTexts:
-    """Decoder of texts of envelopes, whose rows ``rows`` decodes."""
+    """Decoder of JSON texts in Debezium's envelope.  ``rows`` decodes the rows in them."""
 
     def __init__(self, rows: TextDecoder, events: EventRows) -> None:
         self._rows = rows
@@ -102,7 +102,7 @@ class EventTexts:
         self._shapes = Shapes()
 
     def decode(self, payloads: Sequence[bytes], ops: Ops) -> DecodedValues:
-        """Return the rows, the refusals, and what has no row.  All ``ops`` are upserts."""
+        """Return the rows, the refusals, the deletes and the events that are passed over.  ``ops`` must all be upserts."""
         others = _WithoutRow()
         by_shape, places = self._by_shape(payloads)
         rows = by_shape.beside(self._one_by_one(payloads, places, others, strictly=False))
@@ -230,7 +230,9 @@ def _changed_ms(payloads: Sequence[bytes], rows: _Rows, deletes: Sequence[int]) 
 
 
 class JsonEvents(NamesNoSchema):
-    """See the module docstring.  Raises ``InvalidSchema`` for columns that have no JSON form."""
+    """``ValueDecoder`` of Debezium's envelope in plain JSON.  Raises ``InvalidSchema`` for columns that have no JSON
+    form.
+    """
 
     tells_operations = True
 

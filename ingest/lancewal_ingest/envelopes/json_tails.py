@@ -26,9 +26,10 @@ _LETTER, _LETTERS, _LETTER_BYTES = ord("a"), 25, len(b'"c"')
 
 
 def shape_of(text: bytes, numbers: Collection[str]) -> Shape | None:
-    """Return the shape of an end that ``debezium_json.read`` has read: ``,"source":{`` and what follows.
+    """Return the shape of the end of an event that ``debezium_json.read`` accepted: ``,"source":{`` and all after it.
 
-    ``numbers``: members whose places the shape tells, if they hold whole numbers."""
+    ``numbers``: members whose byte positions the shape records, if they hold integers.
+    """
     if len(text) > TAIL_BYTES_MAX:
         return None
     lows = np.frombuffer(text, np.uint8).copy()
@@ -70,7 +71,7 @@ def shape_of(text: bytes, numbers: Collection[str]) -> Shape | None:
 
 
 def whole_numbers(data: Bytes, starts: Indexes, shape: Shape, name: str) -> npt.NDArray[np.int64]:
-    """Return the number in a member of each end.  ``starts``: where the ends begin."""
+    """Return the integer in one member of each end.  ``starts``: the index where each end begins."""
     place = shape.numbers[name]
     negative = shape.lows[place.start] == ord("-")
     digits = np.arange(place.start + negative, place.stop)

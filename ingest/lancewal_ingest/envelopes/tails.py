@@ -33,7 +33,7 @@ Bytes = npt.NDArray[np.uint8]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Shape:
-    """See the module docstring.  A byte is in its range if it is at most ``spans`` above ``lows``."""
+    """A range of values for each byte of an end.  A byte is in its range if it is at most ``spans`` above ``lows``."""
 
     lows: Bytes
     spans: Bytes
@@ -43,7 +43,7 @@ class Shape:
     """Bytes of each number that was asked for."""
 
     def of(self, data: Bytes, firsts: Indexes, ends: Indexes) -> Mask:
-        """Return which values have the shape.  ``firsts``: where their rows begin.  ``ends``: where the values end."""
+        """Return which values have this shape.  ``firsts``: where their rows begin.  ``ends``: where the values end."""
         count = len(self.lows)
         has: Mask = ends - firsts >= count
         places = np.flatnonzero(has)
@@ -62,7 +62,7 @@ class Shape:
 
 
 class Shapes:
-    """Shapes that were met, those of most values first.  Several threads may use them: no result depends on them."""
+    """Cache of known shapes, the most frequent first.  Several threads may use it: no result depends on its content."""
 
     def __init__(self) -> None:
         self._known: tuple[Shape, ...] = ()
@@ -70,7 +70,9 @@ class Shapes:
     def found(
         self, data: Bytes, firsts: Indexes, ends: Indexes, make: Callable[[int], Shape | None]
     ) -> Iterator[tuple[Shape, Indexes]]:
-        """Yield shapes and the places of the values that have them.  ``make``: makes the shape of the value at a place."""
+        """Yield each shape with the indexes of the values that have it.  ``make``: makes a shape from the value at an
+        index.
+        """
         left = np.arange(len(ends))
         counts: dict[Shape, int] = {}
         ahead, made = list(self._known), 0
@@ -91,6 +93,6 @@ class Shapes:
 
 
 def starting(data: Bytes, begins: Indexes, ends: Indexes, with_: bytes) -> Mask:
-    """Return which values start with these bytes."""
+    """Return which values start with the bytes ``with_``."""
     lows = np.frombuffer(with_, np.uint8)
     return Shape(lows, np.zeros(len(lows), np.uint8), 0, {}).of(data, begins, np.minimum(begins + len(lows), ends))

@@ -61,10 +61,12 @@ class _Unavailable:
 
 
 class UnavailableValues:
-    """Rules of one table; ``never`` has the columns that are never unavailable, by the table's names.
+    """Rules about unavailable values in one table.  ``never``: the columns that are never unavailable, by the table's
+    names.
 
-    ``keeps``: whether values may be kept, since the contract allows patches.  ``as_null``: whether a cell that cannot be kept
-    is null, and its row is not refused."""
+    ``keeps``: whether former values may be kept, because the contract allows patches.  ``as_null``: whether a cell that
+    cannot be kept becomes null, instead of its row being refused.
+    """
 
     def __init__(
         self, rows: RowSchema, placeholder: str, never: Collection[str], *, keeps: bool, as_null: bool
@@ -96,10 +98,12 @@ class UnavailableValues:
         counts: Counter[OtherName],
         refused: list[RefusedValue],
     ) -> DecodedPart:
-        """Return the rows of a part with what is unavailable left alone.  Rows that cannot be kept go to ``refused``.
+        """Return the rows of a part in which unavailable cells keep their former values.  Rows for which this is
+        impossible are added to ``refused``.
 
-        ``updates``: the rows whose former values may be kept.  ``unclear``: the rows in which a null of a list may be an
-        unavailable value."""
+        ``updates``: the rows whose former values may be kept.  ``unclear``: the rows in which a null of a list may be
+        an unavailable value.
+        """
         found = list(self._found(part, unclear))
         if not found:
             return part

@@ -57,12 +57,14 @@ _MAYBE_NO_ROW = frozenset({"missing_key", "unknown_column"})
 
 
 class UnwrappedRows:
-    """See the module docstring.  ``make``: makes the decoder of the table's format."""
+    """``ValueDecoder`` of rows that a connector has taken out of the envelope.  ``make``: makes the decoder of the
+    table's format.
+    """
 
     tells_operations = True
 
     def __init__(self, make: MakeDecoder, rows: RowSchema, naming: Naming, envelope: EnvelopeRules) -> None:
-        """``InvalidSchema`` if a column is called as the member that says what was deleted."""
+        """Raises ``InvalidSchema`` if a column has the name of the member ``__deleted``."""
         if DELETED in rows.called(naming.fields).columns.names:
             raise InvalidSchema(
                 f"column {DELETED!r}: with table.format.envelope debezium-unwrapped this member says that a row was deleted. "

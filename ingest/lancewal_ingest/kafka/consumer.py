@@ -87,11 +87,12 @@ def _unreported(act: str, cause: object) -> None:
 
 
 class ConfluentSource:
-    """``KafkaSource`` by a consumer of librdkafka; see the module docstring.
+    """``KafkaSource`` by a consumer of librdkafka.
 
-    ``client`` holds ``bootstrap.servers`` and the pass-through properties.  ``topics`` maps each topic's name to its id,
-    and each of these topics has ``partitions`` partitions.  ``queue_bytes`` bounds the records that librdkafka holds.
-    ``statistics`` is called with the client's figures from time to time, from within ``poll``."""
+    ``client`` holds ``bootstrap.servers`` and the pass-through properties.  ``topics`` maps each topic's name to its
+    id.  Each topic has ``partitions`` partitions.  ``queue_bytes`` limits the records that librdkafka buffers.
+    ``poll`` calls ``statistics`` with the client's figures from time to time.
+    """
 
     def __init__(
         self,
@@ -240,9 +241,10 @@ class ConfluentSource:
         return self._inspector.identify(topic)
 
     def check_rights(self) -> None:
-        """Raise ``KafkaForbidden`` if this user may not read a topic or not be a member of the group.
+        """Raise ``KafkaForbidden`` if this user may not read a topic or not join the group.
 
-        The client itself reports that only after a subscription, and by errors that look like passing faults."""
+        Without this check the client reports missing rights only after it subscribes, as errors that look transient.
+        """
         for topic in self._topics:
             self._inspector.check_right(topic, AclOperation.READ)
             self._inspector.check_right_on_group(topic, self._group, AclOperation.READ)
@@ -264,13 +266,13 @@ class ConfluentSource:
         return failed | {p: Offsets(low, high, compactions[p]) for p, (low, high) in known.items()}
 
     def ends(self, regions: Collection[Region]) -> dict[Region, Position]:
-        """Ask the broker for the position after the last committed record of each partition.  Safe from any thread."""
+        """Ask the broker for the position after the last committed record of each partition.  Any thread may call."""
         return _asked(self._inspector.ends, regions)
 
     def high_watermarks(self, regions: Collection[Region]) -> dict[Region, Position]:
-        """Ask the broker for the position after the last record of each partition, open transactions included.
-
-        Safe from any thread."""
+        """Ask the broker for the position after the last record of each partition, including open transactions.  Any
+        thread may call.
+        """
         return _asked(partial(self._inspector.ends, committed=False), regions)
 
     def highs(self) -> dict[Region, Position]:

@@ -269,7 +269,7 @@ def _renamed(headers: Sequence[tuple[str, bytes | None]]) -> list[tuple[str, byt
 
 
 class RefusedDeadLetters:
-    """``DeadLetters`` under policies that make no dead letter; ``send`` is never called."""
+    """``DeadLetters`` for policies under which no record becomes a dead letter.  ``send`` is never called."""
 
     def send(self, region: Region, records: Records, rejected: Sequence[Rejected]) -> None:
         raise AssertionError(f"region {region.name} has a dead letter, though no policy of its contract makes any")

@@ -58,10 +58,11 @@ class LetterGroup:
 
 
 class LetterGroups:
-    """Counter of the letters of one table: about records of ``topic``, from ``default_group`` or a group with a name of
-    its own.
+    """Counter of the dead letters of one table.  ``elsewhere`` counts letters about other topics, and letters of tables
+    whose default consumer group is not ``default_group``.  ``foreign`` counts records that are not letters.
 
-    Only letters with a Kafka time from ``since_ms`` to before ``until_ms`` count, and letters without a time."""
+    Letters without a time count.  Other letters count if their Kafka time is from ``since_ms`` to before ``until_ms``.
+    """
 
     def __init__(
         self, topic: str, default_group: str, since_ms: int | None = None, until_ms: int | None = None

@@ -27,12 +27,13 @@ _TRIES = 20
 def read_letters(
     client: Mapping[str, str], group: str, topic: str, take: Callable[[Records], None], since_ms: int | None = None
 ) -> dict[int, str]:
-    """Pass all records of the dead-letter topic to ``take``, in each partition from the first one at or after ``since_ms``.
+    """Pass the records of the dead-letter topic to ``take``, in each partition from the first one at or after
+    ``since_ms``.
 
-    Return the partitions that were not read to their ends, with the reason for each.
+    Return the partitions that could not be read to the end, with the reason for each.
 
-    ``group`` is the group name that the client requires; the client does not join that group.  Errors: ``TopicMissing``,
-    ``KafkaForbidden``, ``KafkaUnavailable``.
+    The client requires a group name, but does not join ``group``.  Raises ``TopicMissing``, ``KafkaForbidden`` or
+    ``KafkaUnavailable``.
     """
     inspector = TopicInspector(client)
     try:

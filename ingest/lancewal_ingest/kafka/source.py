@@ -23,10 +23,10 @@ Positions = Mapping[Region, Position]
 
 @dataclass(frozen=True, slots=True)
 class Polled:
-    """Records that one poll delivered.
+    """Records that one poll returned.
 
-    ``next`` has the consumer's position right after that poll, for every started partition.  It lies after the last
-    record delivered and after any transaction markers that followed it.
+    ``next`` has the consumer's position after the poll, for every started partition.  It is after the last returned
+    record, and after transaction markers that follow that record.
     """
 
     records: Mapping[Region, Records]
@@ -35,7 +35,9 @@ class Polled:
 
 @dataclass(frozen=True, slots=True)
 class Offsets:
-    """Offsets of one partition: the first that Kafka still has, and the position after the last committed record."""
+    """Two offsets of one partition: the first one that Kafka still has, and the position after the last committed
+    record.
+    """
 
     low: Position
     high: Position
@@ -67,72 +69,84 @@ class Offsets:
 
 
 class PollListener(Protocol):
-    """Called from within ``KafkaSource.poll``, in the polling thread."""
+    """Callbacks for changes of the assignment.  ``KafkaSource.poll`` calls them in its own thread."""
 
     def assigned(self, regions: Sequence[Region]) -> None:
-        """The group has assigned these partitions to us, in addition to those that we have.
+        """The group has assigned these partitions to this process, in addition to earlier ones.
 
-        A partition delivers records after ``KafkaSource.start``.  If ``regions`` is empty, the group has assigned its
-        partitions and has no further one for us."""
+        A partition returns records only after ``KafkaSource.start``.  An empty ``regions`` means that the group has
+        finished an assignment without a new partition for this process.
+        """
 
     def revoked(self, regions: Sequence[Region]) -> None:
-        """The group takes these partitions away.  They are ours until this call returns."""
+        """The group revokes these partitions.  They belong to this process until this call returns."""
 
     def lost(self, regions: Sequence[Region]) -> None:
-        """The group took these partitions away some time ago.  Other members may have them already."""
+        """The group revoked these partitions earlier.  Other members may own them already."""
 
 
 class DescribedTopics(Protocol):
     """Source of facts about topics."""
 
     def facts(self, topic: str) -> TopicFacts:
-        """Ask the broker for a topic's id and number of partitions.  ``TopicMissing`` if there is no such topic.
-
-        Safe from any thread."""
+        """Ask the broker for a topic's id and number of partitions.  Raises ``TopicMissing`` if there is no such topic.
+        Any thread may call.
+        """
 
 
 class KafkaSource(DescribedTopics, Protocol):
-    """A consumer.  All calls except ``facts`` come from one thread.  ``KafkaUnavailable`` if the broker does not answer."""
+    """A consumer.  One thread makes all calls except ``facts``.  Raises ``KafkaUnavailable`` if the broker does not
+    answer.
+    """
 
     def subscribe(self, listener: PollListener) -> None: ...
 
     def poll(self, records_max: int, timeout_s: float, gather_s: float = 0.0) -> Polled:
-        """Wait up to ``timeout_s`` for a first record, then ``gather_s`` for more unless ``records_max`` have come."""
+        """Wait up to ``timeout_s`` for a first record.  Then wait ``gather_s`` for more, or until there are
+        ``records_max``.
+        """
 
     def start(self, region: Region, position: Position) -> None:
-        """Deliver an assigned partition's records from ``position`` on."""
+        """Begin to return an assigned partition's records, from ``position`` on."""
 
     def stop(self, region: Region) -> None:
-        """Deliver no more records of an assigned partition until ``start``."""
+        """Return no more records of an assigned partition until ``start`` is called."""
 
     def pause(self, regions: Sequence[Region]) -> None:
-        """Deliver nothing of these partitions until ``resume``; they keep their positions."""
+        """Return no records of these partitions until ``resume`` is called.  The partitions keep their positions."""
 
     def resume(self, regions: Sequence[Region]) -> None: ...
 
     def offsets(self, region: Region) -> Offsets: ...
 
     def offsets_of_each(self, regions: Collection[Region]) -> Mapping[Region, Offsets | LancewalError]:
-        """Ask the broker for the offsets of many partitions at once; a partition without an answer has the error."""
+        """Ask the broker for the offsets of many partitions at once.  A partition without an answer has an error as its
+        value.
+        """
 
     def commit(self, positions: Positions) -> bool:
-        """Commit positions to the group, and return whether the coordinator took them.
+        """Commit positions to the group.  Return whether the coordinator accepted them.
 
-        True also proves that we are a member of the group.  Does not wait long for a silent coordinator."""
+        True also proves that this process is a member of the group.  The call does not wait long for a silent
+        coordinator.
+        """
 
     def commit_soon(self, positions: Positions, done: Callable[[bool], None]) -> None:
-        """Commit without waiting; no two commits at a time.  ``done`` is called with the answer, from this call or a later
-        ``poll``."""
+        """Start a commit, and do not wait for it.  Only one commit runs at a time.  ``done`` gets the answer, either
+        during this call or during a later ``poll``.
+        """
 
     def close(self) -> None:
-        """Leave the group.  If the consumer is still joining for the first time, wait a few seconds for the join to end, then
-        leave in any case."""
+        """Leave the group.  If the consumer is still joining for the first time, wait a few seconds for that before
+        leaving.
+        """
 
 
 def check_topic(contract: Contract, source: DescribedTopics, drain: Drain | None = None) -> None:
-    """Raise ``TopicReplaced`` or ``PartitionCountChanged`` if the live topic is not that of the contract.
+    """Raise ``TopicReplaced`` or ``PartitionCountChanged`` if Kafka's topic differs from the contract's.
 
-    During a drain the topic must have the drain's number of partitions."""
+    During a drain, the topic must have the number of partitions that the drain records.
+    """
     facts = source.facts(contract.topic)
     if facts.topic_id != contract.topic_id:
         raise TopicReplaced(

@@ -18,7 +18,9 @@ _MS = 1_000
 
 @dataclass(frozen=True, slots=True)
 class ClientFigures:
-    """Figures of one client over all brokers and partitions.  Names with ``_total`` count since the client was made."""
+    """Figures of one client, summed over all brokers and partitions.  Names with ``_total`` count since the client was
+    created.
+    """
 
     connected_brokers: int
     round_trip_s: float

@@ -36,14 +36,16 @@ from lancewal_ingest.retention.tombstones import accepted_up_to, lost_tombstones
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """Losses that were recorded, and the position at which the partition goes on."""
+    """The recorded losses, and the position at which the partition continues."""
 
     losses: tuple[LossRecord, ...]
     goes_on: Position
 
 
 def plan_loss(context: IngestContext, owner: OwnerId, region: Region, offsets: Callable[[], Offsets]) -> Accepted:
-    """Return the losses that ``accept_loss`` would record now, and write nothing.  ``InvalidInput`` if nothing is lost."""
+    """Return the losses that ``accept_loss`` would record now, without writing anything.  Raises ``InvalidInput`` if
+    nothing is lost.
+    """
     # Step 1
     position = durable_position(context, region)
     kafka = offsets()
@@ -60,7 +62,9 @@ def plan_loss(context: IngestContext, owner: OwnerId, region: Region, offsets: C
 
 
 def accept_loss(context: IngestContext, owner: OwnerId, region: Region, offsets: Callable[[], Offsets]) -> Accepted:
-    """Record the losses of a region, and lead it past them; return the losses.  ``InvalidInput`` if nothing is lost."""
+    """Record the losses of a region, move the region past them, and return them.  Raises ``InvalidInput`` if nothing is
+    lost.
+    """
     # Step 1
     plan = plan_loss(context, owner, region, offsets)
     if plan.losses[0].kind != "offsets":

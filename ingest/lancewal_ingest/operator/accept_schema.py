@@ -37,7 +37,7 @@ from lancewal_ingest.registry.registry import Registry
 
 
 class AcceptedSchema(NamedTuple):
-    """The new contract, and the version of the schema that counts by it."""
+    """The new contract, and the version of the schema that it accepts."""
 
     contract: Contract
     version: int
@@ -54,9 +54,11 @@ def accept_schema(
     *,
     look_only: bool = False,
 ) -> AcceptedSchema:
-    """Do the steps, and return what counts now.
+    """Accept the registry's schema for ``key`` (module steps), and return the new contract.
 
-    ``InvalidInput``: the table has not stored the schema, the registry does not know it, or has the stored one."""
+    Raises ``InvalidInput`` if the table has not stored the schema, if the registry does not know it, or if both are
+    equal.
+    """
     contract = context.contract
     # Step 1
     counts = contract.schema_versions.get(key, 1)

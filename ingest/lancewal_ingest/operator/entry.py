@@ -40,9 +40,10 @@ def write_entry(
     offsets: Callable[[], Offsets],
     make: Callable[[Position], Entry],
 ) -> None:
-    """Write the entry that ``make`` returns for the region's durable position, and hand the region over.
+    """Claim the region, write the entry that ``make`` returns for its durable position, and hand the region over.
 
-    An error of ``make`` is raised; the region is then handed over without an entry."""
+    If ``make`` raises an error, the region is handed over without an entry, and the error is raised.
+    """
     writer = LogWriter(context.store, context.clock, LogId(context.new_id()), owner, context.contract.rows.wal)
     # Step 1
     record = open_region(context, writer, region, offsets).record

@@ -54,7 +54,7 @@ ReadRecords = Callable[[Region, Position, Position], tuple[Records, Position]]
 
 @dataclass(frozen=True, slots=True)
 class Passed:
-    """Counts of the records that the partition was led past."""
+    """Counts of the records that the partition was moved past."""
 
     first: Rejected
     """Record that had stopped the partition."""
@@ -90,10 +90,10 @@ def reject(
     through: Position,
     kafka: Partition,
 ) -> Passed:
-    """Reject the bad and misrouted records from ``offset`` to ``through``, this one included.
+    """Reject the bad and misrouted records from ``offset`` to ``through``, inclusive.
 
-    ``InvalidInput`` if the record at ``offset`` is not the one that stops the partition, or Kafka does not have
-    ``through``.
+    Raises ``InvalidInput`` if the record at ``offset`` is not the one that stops the partition, or if Kafka does not
+    have ``through``.
     """
     # Step 1
     reached = durable_position(context, region)

@@ -32,7 +32,7 @@ ASK_AFTER_S = 60.0
 
 @dataclass(slots=True, eq=False)
 class ConsumerPause:
-    """Pause of the consumer; called by the loop's thread only."""
+    """Pause of the whole consumer.  Only the loop's thread may call."""
 
     context: IngestContext
     source: KafkaSource
@@ -50,9 +50,10 @@ class ConsumerPause:
     """Partitions that have missed no deletes."""
 
     def set(self, wanted: bool) -> None:
-        """Pause or resume the consumer as ``wanted``; called in every pass of the loop.
+        """Pause or resume the consumer, as ``wanted`` says.  The loop calls this in every pass.
 
-        A pause ends only once no partition may have missed deletes, or those have stopped."""
+        A pause ends only when each partition either has certainly missed no deletes, or has stopped.
+        """
         if wanted and not self.on:
             consuming = self.partitions.consuming
             self.source.pause(consuming)
@@ -65,7 +66,7 @@ class ConsumerPause:
         self.on = wanted
 
     def opened(self, regions: Collection[Region]) -> None:
-        """Record that these partitions were opened again, and begin at their durable positions."""
+        """Record that these partitions were reopened at their durable positions."""
         self._read = self._read.difference(regions)
         self._safe.difference_update(regions)
 

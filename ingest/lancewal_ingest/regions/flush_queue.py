@@ -89,7 +89,7 @@ class _Flight:
 
 
 class FlushQueue:
-    """Queue of generations to flush; called by the loop's thread only."""
+    """Queue of the generations to flush.  Only the loop's thread may call."""
 
     def __init__(self, context: IngestContext, observer: Observer, retry_s: float) -> None:
         self.context = context
@@ -112,7 +112,9 @@ class FlushQueue:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the waiting generations' rows, with the copies of those that are being folded and written."""
+        """Bytes of the rows of waiting generations, plus the copies made of generations that are being folded and
+        written.
+        """
         writing = (item for flight in self._flights if flight.swaps is None for item in flight.items.values())
         return sum(w.nbytes for w in self._waiting) + sum(w.nbytes for w in writing) * _FLUSH_COPIES
 
@@ -131,7 +133,7 @@ class FlushQueue:
         self._waiting.append(_Waiting(region, record, 0, None))
 
     def advance(self) -> None:
-        """Take the answers of flushes under way, and begin the next flushes; never wait."""
+        """Take the results of flushes that have ended, and begin the next ones.  Never waits."""
         for flight in list(self._flights):
             self._settle(flight)
         for in_memory in (True, False):

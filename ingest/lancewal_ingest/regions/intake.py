@@ -44,7 +44,7 @@ _GATHER_S, _GATHER_S_MAX = 0.005, 0.02
 
 @dataclass(frozen=True, slots=True)
 class WorkBeside:
-    """Work that runs in tasks beside the loop."""
+    """Work that runs in tasks in parallel with the loop."""
 
     flight: SegmentInFlight
     sealing: Sealing
@@ -53,12 +53,14 @@ class WorkBeside:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of records and rows that this work keeps in memory."""
+        """Bytes of the records and rows that this work holds in memory."""
         in_flight = self.flight.nbytes * _DECODE_COPIES
         return in_flight + self.sealing.nbytes + self.flushes.nbytes + self.bundling.nbytes
 
     def wait(self, timeout_s: float) -> bool:
-        """Wait for the segment in flight, else for the seals, else for the flush; False if none is under way."""
+        """Wait for the segment in flight, or else for the seals, or else for the flush.  Return False if none of them
+        is running.
+        """
         if self.flight.running:
             self.flight.wait(timeout_s)
         elif self.sealing.busy:
@@ -72,7 +74,7 @@ class WorkBeside:
 
 @dataclass(slots=True)
 class TakenIn:
-    """Records that a segment takes."""
+    """Records that were taken for one segment."""
 
     consumed: list[Consumed] = field(default_factory=list)
     nbytes: int = 0
@@ -83,7 +85,7 @@ class TakenIn:
 
 @dataclass(slots=True, eq=False)
 class Intake:
-    """Consumed records of the open partitions; called by the loop's thread only."""
+    """Consumed records of the open partitions that are in no segment yet.  Only the loop's thread may call."""
 
     clock: Clock
     source: KafkaSource
@@ -106,7 +108,7 @@ class Intake:
 
     @property
     def some(self) -> bool:
-        """Whether a segment may take any position or record."""
+        """Whether the next segment would have any record or position."""
         return any(one.takeable for one in self.partitions.open.values())
 
     @property
@@ -121,7 +123,7 @@ class Intake:
 
     @property
     def takeable(self) -> tuple[int, int]:
-        """Number and weight of these records in partitions of which a segment may take some."""
+        """Number and weight of the waiting records that the next segment may take."""
         rows = nbytes = 0
         for one in self.partitions.open.values():
             if one.takeable and one.pending is not None:
@@ -131,7 +133,7 @@ class Intake:
 
     @property
     def segment_full(self) -> bool:
-        """Whether at least a full segment waits."""
+        """Whether the waiting records fill a segment."""
         return self._is_segment(*self.takeable)
 
     @property
@@ -140,14 +142,15 @@ class Intake:
         return self.waiting[1] + self._rows_nbytes
 
     def weigh_by(self, weights: RecordWeights) -> None:
-        """Use the weights of a newer version of the contract."""
+        """Use new weights, which follow from a newer version of the contract."""
         self.expected += max(0, weights.row_bytes - self.weights.row_bytes)
         self.weights = weights
 
     def consume(self, timeout_s: float, due_s: float) -> None:
-        """Poll and keep the records; while nothing more may be consumed, wait for the work under way instead.
+        """Poll, and keep the records.  While nothing more may be consumed, wait for running work instead.
 
-        ``due_s``: seconds until a segment may be sent."""
+        ``due_s``: seconds until a segment may be sent.
+        """
         rows, nbytes = self.waiting
         limits, now = self.limits, self.clock.monotonic()
         # A full segment alone does not throttle: only the memory budget does.
@@ -181,7 +184,7 @@ class Intake:
             self.expected = max(self.expected / 2, mean)
 
     def next_segment(self) -> TakenIn:
-        """Take the records of the next segment: as many as go into one."""
+        """Take as many waiting records as fit into one segment."""
         taken = TakenIn()
         waiting = [one for one in self.partitions.open.values() if one.takeable]
         waiting.sort(key=lambda one: (one.memtable.region.partition < self._cut, one.memtable.region.partition))
@@ -217,7 +220,7 @@ class Intake:
         return taken
 
     def give_back(self, consumed: Sequence[Consumed]) -> None:
-        """Take back records that a segment could not decode, since their schemas are not known."""
+        """Take back records that a segment could not decode because their schemas are unknown."""
         ours = self.partitions.open.keys() & self.partitions.assigned  # not those that are leaving
         taken = {one.region: one for one in consumed if one.region in ours and len(one.records)}
         if self.schemas is not None and taken:

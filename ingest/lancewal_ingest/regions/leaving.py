@@ -41,7 +41,7 @@ class _HandOver:
 
 
 class Leaving:
-    """Hand-over of open regions; see the module docstring."""
+    """Hand-over of open regions to their next owners."""
 
     def __init__(self, context: IngestContext, observer: Observer, partitions: Partitions, sealing: Sealing) -> None:
         self._context = context
@@ -56,9 +56,10 @@ class Leaving:
         until: float,
         beside: Callable[[], object] = lambda: None,
     ) -> bool:
-        """Hand over ``regions`` until the monotonic time ``until``; afterwards none of them is open.
+        """Hand over ``regions``, at most until the monotonic time ``until``.  Afterwards none of them is open.
 
-        Return False if some could not be handed over.  ``beside`` is called repeatedly while this waits."""
+        Return False if some could not be handed over.  ``beside`` is called repeatedly during the wait.
+        """
         waiting: dict[Page, list[Region]] = {}
         for region in regions:
             waiting.setdefault(self._context.contract.page_of(region), []).append(region)

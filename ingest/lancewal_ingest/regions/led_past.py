@@ -24,7 +24,7 @@ Found = Mapping[Region, RegionState | LancewalError | None]
 
 
 class LedPast:
-    """Watch over the stopped partitions of a process, called by the loop's thread."""
+    """Finder of stopped partitions that a person has moved past their error.  Only the loop's thread may call."""
 
     def __init__(self, partitions: Partitions, every_s: float) -> None:
         self._partitions = partitions
@@ -37,8 +37,9 @@ class LedPast:
         self._again_at = 0.0
 
     def advance(self) -> None:
-        """Begin to read the states of the stopped partitions.  Once these are read, open again the partitions that a
-        person has led past their error.  No segment and no seal may be under way."""
+        """Begin to read the states of the stopped partitions.  When they have been read, reopen the partitions that a
+        person has moved past their error.  No segment and no seal may be in flight.
+        """
         context, stopped = self._partitions.context, self._partitions.stopped
         known = {region: at for region, at in self._stopped_at.items() if region in stopped}
         at_work = {r: one.memtable.position for r, one in self._partitions.open.items() if r in stopped}

@@ -50,13 +50,16 @@ class MemTable:
 
     @property
     def no_row_yet(self) -> NoRowYet | None:
-        """Rejected records of the region up to ``position``; None if it has had a row, or it is not known."""
+        """The rejected records of the region up to ``position``; None if the region has had a row, or if that is
+        unknown.
+        """
         return self.before and self.before.joined(self.no_row)
 
     def apply(self, entry: Entry, now: float, shared: SharedPart | None = None) -> None:
         """Add the next durable entry, at the monotonic time ``now``.
 
-        ``shared`` is the place of the entry's rows in a shared batch, if they are in one."""
+        ``shared``: where the entry's rows lie in a batch that several regions share; None if they have their own.
+        """
         if entry.first != self.position:
             raise RuntimeError(
                 f"region {self.region.name}: entry starts at {entry.first}, the durable position is {self.position}"

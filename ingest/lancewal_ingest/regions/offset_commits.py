@@ -18,7 +18,7 @@ from lancewal_ingest.observer import Observer
 
 
 class OffsetCommits:
-    """Committer of durable positions, every ``every_s``; called by the loop's thread only."""
+    """Committer of durable positions to the group, every ``every_s``.  Only the loop's thread may call."""
 
     def __init__(self, clock: Clock, source: KafkaSource, observer: Observer, every_s: float) -> None:
         self._clock = clock
@@ -32,19 +32,20 @@ class OffsetCommits:
         """Positions of the commit under way."""
 
     def reached(self, region: Region, position: Position) -> None:
-        """Record a partition's durable position, in place of the one noted before."""
+        """Note a partition's durable position, for the next commit."""
         self._reached[region] = position
 
     def forget(self, region: Region) -> None:
-        """Forget the positions of a partition that another owner has."""
+        """Forget the positions of a partition that another process owns."""
         self._reached.pop(region, None)
         if self._told is not None:
             self._told.pop(region, None)
 
     def commit_due(self, open_: Container[Region]) -> None:
-        """Commit the positions of open partitions if it is time, without waiting.
+        """Commit the positions of open partitions if it is time.  Does not wait.
 
-        Positions of other partitions are dropped: their new owners commit them."""
+        Positions of other partitions are dropped, because their new owners commit them.
+        """
         now = self._clock.monotonic()
         if self._told is not None or now - self._committed_at < self._every_s or not self._reached:
             return

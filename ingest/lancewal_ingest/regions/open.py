@@ -89,9 +89,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """Result for an opened region: ``record`` is the generation that is OPEN and ours now.
+    """Result for an opened region.  ``record`` is the OPEN generation that this process now owns.
 
-    ``unflushed`` are the SEALED generations before it that are not flushed, oldest first."""
+    ``unflushed``: earlier generations that are SEALED and not flushed, oldest first.
+    """
 
     record: GenerationRecord
     unflushed: tuple[GenerationRecord, ...]
@@ -135,9 +136,11 @@ def open_region(context: IngestContext, writer: LogWriter, region: Region, offse
 def open_regions(
     context: IngestContext, writer: LogWriter, regions: Collection[Region], offsets: AskOffsets
 ) -> dict[Region, Opened | LancewalError]:
-    """Open regions into the log of ``writer``, whose PUTs the caller has settled.  Return a result or an error for each.
+    """Open regions into the log of ``writer``.  Return a result or an error for each region.  The caller must have
+    settled all PUTs of the log.
 
-    ``TableDropped``: the table was dropped, and the process must end."""
+    Raises ``TableDropped`` if the table was dropped.  The process must then end.
+    """
     answers: dict[Region, Opened | LancewalError] = {}
 
     def go_on(found: Mapping[Region, T | LancewalError]) -> dict[Region, T]:

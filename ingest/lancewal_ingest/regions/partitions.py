@@ -48,7 +48,7 @@ AT_ONCE = 256
 
 @dataclass(slots=True)
 class OpenRegion:
-    """A region whose newest generation is OPEN and ours, or will be when the seal of the one before has landed."""
+    """A region with an OPEN generation that this process owns, or will own when the previous generation is sealed."""
 
     memtable: MemTable
     fetched: Position
@@ -66,33 +66,34 @@ class OpenRegion:
 
     @property
     def held_from(self) -> Position | None:
-        """Position of the first consumed record whose schema is not known yet; None: there is none."""
+        """Position of the first consumed record whose schema is not known yet; None if all schemas are known."""
         return min(self.held_by.values(), default=None)
 
     @property
     def takeable(self) -> bool:
-        """Whether a segment may take consumed records, or a position."""
+        """Whether the next segment may take consumed records or a position from this region."""
         pending = self.pending
         if pending is None or self.held_from is None:
             return pending is not None
         return pending.rows > 0 and pending.records.offsets[0] < self.held_from
 
     def drop_pending(self) -> None:
-        """Drop the consumed records that are in no segment yet: they are read from Kafka again."""
+        """Drop the consumed records that are in no segment yet.  They will be read from Kafka again."""
         self.pending = None
         self.held_by.clear()
 
     @property
     def unsealed_bytes(self) -> int:
-        """Bytes of rows that belong to one OPEN generation in the stored state."""
+        """Bytes of the rows whose generation is still OPEN in the store."""
         return self.memtable.nbytes + (0 if self.sealing is None else self.sealing.nbytes)
 
 
 @dataclass(slots=True, eq=False)
 class Partitions:
-    """State of the partitions; called by the loop's thread only.
+    """States of the partitions of one process.  Only the loop's thread may call.
 
-    The loop reads the attributes at every turn, and removes regions that are given up from ``open``."""
+    The loop reads the attributes in every pass.  It removes regions that it gives up from ``open``.
+    """
 
     context: IngestContext
     """The open table; replaced when a newer version of the contract is taken up."""
@@ -123,7 +124,7 @@ class Partitions:
 
     @property
     def refused(self) -> dict[Region, LancewalError]:
-        """Waiting partitions whose last try to open failed, with the error."""
+        """Partitions that wait to be opened and whose last attempt failed, with the error."""
         return {region: error for region, error in self._refused.items() if region in self.to_open}
 
     @property
@@ -134,7 +135,7 @@ class Partitions:
     # -- waiting and opening -------------------------------------------------------------------------------------
 
     def assign(self, regions: Iterable[Region]) -> None:
-        """Record that these partitions are ours from now on, and wait to be opened."""
+        """Record that these partitions now belong to this process, and must be opened."""
         now = self._now()
         for region in regions:
             self.assigned.add(region)
@@ -142,17 +143,18 @@ class Partitions:
             self._waits(region, now)
 
     def open_all_again(self) -> None:
-        """Let all our partitions that have not stopped wait to be opened; called when the log was fenced and none is
-        open."""
+        """Open again all partitions of this process that have not stopped.  Call this after the log was fenced, when no
+        partition is open.
+        """
         self.to_open.clear()
         for region in sorted(self.assigned - set(self.stopped)):
             self._waits(region, self._now())
 
     def open_due(self, writer: LogWriter, *, paused: bool) -> None:
-        """Open the partitions that are due into the log of ``writer``, which is settled.
+        """Open the partitions that are due into the log of ``writer``, which must be settled.
 
-        If the consumer is ``paused``, they deliver nothing yet.  Raises ``ActionNeeded`` if the whole process must stop
-        (topic replaced or altered).
+        While the consumer is ``paused``, opened partitions return no records yet.  Raises ``ActionNeeded`` if the whole
+        process must stop, because the topic was replaced or altered.
         """
         now = self._now()
         due = [region for region, at in self.to_open.items() if at <= now]
@@ -229,9 +231,10 @@ class Partitions:
     # -- stopping ------------------------------------------------------------------------------------------------
 
     def stop(self, region: Region, error: LancewalError) -> None:
-        """Stop a partition: it takes no more records until it is assigned again or told to ``go_on``.
+        """Stop a partition.  It takes no records until it is assigned again or ``go_on`` reopens it.
 
-        The first error stays: a later one may concern a record that is read again."""
+        The first error is kept.  A later error may concern a record that is read again.
+        """
         if region in self.stopped:
             return
         self.stopped[region] = error
@@ -240,32 +243,36 @@ class Partitions:
         self.observer.stopped(region, error)
 
     def go_on(self, stopped_by: tuple[type[LancewalError], ...], but: Collection[Region] = ()) -> None:
-        """Open stopped partitions again, except ``but``, if an error of the types ``stopped_by`` stopped them.
+        """Reopen the partitions that an error of the types ``stopped_by`` has stopped, except those in ``but``.
 
-        They begin at their durable positions.  No segment may be in flight: it could stop them once more."""
+        They begin at their durable positions.  No segment may be in flight, because it could stop them again.
+        """
         self.open_again([r for r, error in self.stopped.items() if isinstance(error, stopped_by) and r not in but])
 
     def open_again(self, regions: Iterable[Region]) -> None:
-        """Open stopped partitions again, as ``go_on`` does."""
+        """Reopen these stopped partitions, under the same conditions as ``go_on``."""
         for region in regions:
             del self.stopped[region]
             self.open.pop(region, None)  # the rows of its MemTable are read from our log again
             self._waits(region, self._now())
 
     def open_anew(self, region: Region) -> None:
-        """Open an open partition again, which checks whether Kafka still has its next record."""
+        """Close an open partition, and open it again.  Opening checks whether Kafka still has the next record."""
         self._close(region, 0.0)
 
     def drop(self, region: Region, error: OwnershipLost) -> None:
-        """Forget a region that another owner claimed.  If Kafka still assigns it to us and it has not stopped, open it
-        again."""
+        """Close a region that another process has claimed.  Try to open it again if Kafka still assigns it to this
+        process and it has not stopped.
+        """
         self._close(region, self.limits.retry_s)
         self.observer.ownership_lost(region, error)
 
     def put_off(self, region: Region, error: Corrupt) -> None:
-        """Close a partition whose state has no room for a further generation, or is damaged, and try to open it later.
+        """Close a partition whose stored state is damaged or has no room for another generation.  Try to open it later.
 
-        Until then nothing of it is read.  Durable rows stay durable; those of the MemTable are then read from our log."""
+        Until then, no records of the partition are read.  Its durable rows stay durable; rows of its MemTable will be
+        read from the log.
+        """
         self.observer.failed("seal", error)
         if self._close(region, self.limits.damaged_s):
             self._refused[region] = error
@@ -295,9 +302,10 @@ class Partitions:
                 open_.drop_pending()
 
     def handed_over(self, memtables: Iterable[MemTable], answers: Mapping[Region, Answer]) -> bool:
-        """Take the answers to a hand-over of regions that are no longer open.
+        """Take the results of handing over regions that are no longer open.
 
-        False if some were not handed over: their next owner fences."""
+        Return False if some were not handed over.  Their next owner must fence this process's log.
+        """
         failed: list[LancewalError] = []
         for memtable in memtables:
             match answers[memtable.region]:

@@ -16,7 +16,7 @@ of Arrow holds at most 2 GiB."""
 
 
 class SealDecision(Enum):
-    """Decision about an OPEN generation: keep it, seal it, or move its first segment forward."""
+    """Decision about an OPEN generation: keep it, seal it, or re-anchor it (move its first segment forward)."""
 
     KEEP = "keep"
     SEAL = "seal"
@@ -33,12 +33,13 @@ one (``SealPolicy``)."""
 
 @dataclass(frozen=True, slots=True)
 class SealPolicy:
-    """Policy to seal a generation at the first limit that it reaches.
+    """Limits at which a generation is sealed.  The first limit that is reached counts.
 
-    ``log_distance`` bounds the log that a new owner or a strong read must read.  Regions that were opened together would
-    reach this distance together, and be folded, flushed and merged at once.  Reads would then wait seconds for a
-    processor.  Each group of regions (``GROUPS``) therefore has marks of its own on the log, ``log_distance`` apart, and
-    is sealed when the log passes a mark.  A generation spans at most that distance and the segment that passes the mark.
+    ``log_distance`` limits how much of the log a new owner or a strong read must read.  Regions that were opened
+    together would reach it at the same time, and all be folded, flushed and merged at once.  Reads would then wait
+    seconds for a processor.  Each group of regions (``GROUPS``) therefore has its own marks on the log,
+    ``log_distance`` apart, and is sealed when the log passes a mark.  A generation spans at most this distance plus the
+    segment that passes the mark.
     """
 
     nbytes: int = _DEFAULTS.seal_bytes

@@ -46,7 +46,7 @@ _OF_A_RECORD = (BadRecord, WrongFormat, ColumnUnknown)
 
 @dataclass(frozen=True, slots=True)
 class SchemaWait:
-    """A partition that waits."""
+    """A partition that waits for schemas."""
 
     since: float
     """Monotonic seconds."""
@@ -80,7 +80,7 @@ class SchemaWaits:
 
     @property
     def soon_over(self) -> bool:
-        """Whether partitions wait that may go on at any moment."""
+        """Whether some partitions wait, and a lookup may end soon."""
         return self.lookups.expecting
 
     @property
@@ -98,10 +98,11 @@ class SchemaWaits:
         return SchemaWait(one.held_since, left, kind(f"records wait for schema {', '.join(left)}: {cause}"))
 
     def consumed(self, polled: Mapping[Region, Records], together: Records) -> None:
-        """Let the partitions wait that have polled records whose schemas are not known.
+        """Let each partition wait whose polled records name schemas that are not known yet.
 
-        There is at least one partition, and each has records, which are in no ``Pending`` yet.  ``together``: all of them, in
-        this order."""
+        Each partition must have records, which must be in no ``Pending`` yet.  There must be at least one partition.
+        ``together``: the records of all partitions, in the same order.
+        """
         preparer = self.preparer()
         if not preparer.names_schemas:
             return
@@ -133,10 +134,11 @@ class SchemaWaits:
         one.held_by[key] = min(at, one.held_by.get(key, at))
 
     def advance(self, unsettled: Collection[Region]) -> None:
-        """Release the partitions whose schemas are known, and stop those of which a person must see to a schema.
+        """Release the partitions whose schemas are known now.  Stop the partitions for whose schema a person must act.
 
-        No segment may be in flight.  ``unsettled``: partitions that cannot be opened again yet, since their seals have no
-        answer."""
+        No segment may be in flight.  ``unsettled``: partitions that cannot be reopened yet, because their seals have no
+        result.
+        """
         held = {region: one for region, one in self.partitions.open.items() if one.held_by}
         shown = self.partitions.stopped
         self._stopped = {region: one for region, one in self._stopped.items() if shown.get(region) is one[1]}
@@ -188,7 +190,9 @@ class SchemaWaits:
             del self._used[key], self._used_at[key]
 
     def rejected(self, region: Region, first: int, last: int) -> None:
-        """Hear of bad records in these offsets: the schemas of records there are compared with the registry soon."""
+        """Note that records in this range of offsets are bad, so that their schemas are soon compared with the
+        registry.
+        """
         if self.comparison is None:
             return
         for key, used in self._used.items():

@@ -46,7 +46,7 @@ Answer = GenerationRecord | LancewalError
 
 @dataclass(frozen=True, slots=True)
 class Fixed:
-    """A generation that ends, or is re-anchored, as fixed in step 1."""
+    """A generation that is to be sealed or re-anchored, as step 1 has fixed it."""
 
     memtable: MemTable
     """MemTable of the generation, which takes no further entries."""
@@ -58,7 +58,7 @@ class Fixed:
     """Time of that moment in milliseconds since 1970."""
 
     def following(self, now: float) -> MemTable:
-        """Return an empty MemTable for the following generation, opened at the monotonic time ``now``."""
+        """Return an empty MemTable for the next generation, opened at the monotonic time ``now``."""
         ended = self.memtable
         found = MemTable(
             ended.region,
@@ -74,7 +74,7 @@ class Fixed:
 
 
 def to_seal(context: IngestContext, writer: LogWriter, memtables: Collection[MemTable]) -> list[Fixed]:
-    """Fix the ends of the generations of ``memtables`` (step 1).  The log of ``writer`` must be settled."""
+    """Fix where the generations of ``memtables`` end (step 1).  The log of ``writer`` must be settled."""
     if memtables:
         _check_settled(writer)
     own(memtables)  # they may wait for their flushes for long
@@ -83,7 +83,7 @@ def to_seal(context: IngestContext, writer: LogWriter, memtables: Collection[Mem
 
 
 def to_move(context: IngestContext, writer: LogWriter, memtables: Collection[MemTable]) -> list[Fixed]:
-    """Fix the segment to which generations without entries are moved (step 1).  The log must be settled."""
+    """Fix the new first segment of generations without entries (step 1).  The log must be settled."""
     found = to_seal(context, writer, memtables)
     for fixed in found:
         if fixed.memtable.entries:
@@ -92,17 +92,18 @@ def to_move(context: IngestContext, writer: LogWriter, memtables: Collection[Mem
 
 
 def hand_over(context: IngestContext, fixed: Collection[Fixed]) -> dict[Region, Answer]:
-    """Seal these generations, with entries or not, and open no following ones (step 2).  Return an answer for each."""
+    """Seal these generations, with or without entries, and open no new ones (step 2).  Return a result for each region."""
     return seal_and_reanchor(context, fixed, hand_over=True)
 
 
 def seal_and_reanchor(
     context: IngestContext, full: Collection[Fixed], empty: Collection[Fixed] = (), *, hand_over: bool = False
 ) -> dict[Region, Answer]:
-    """Seal the generations of ``full`` and open the following ones; re-anchor those of ``empty`` (step 2).
+    """Seal the generations in ``full``, and open the next ones.  Re-anchor the generations in ``empty`` (step 2).
 
-    Re-anchored generations no longer keep old segments from being deleted.  With ``hand_over`` no following generation is
-    opened.  Return an answer for each region."""
+    A re-anchored generation no longer prevents old segments from being deleted.  With ``hand_over``, no new generation
+    is opened.  Return a result for each region.
+    """
     decisions: dict[Region, Decide] = {f.memtable.region: _sealing(context, f, hand_over=hand_over) for f in full}
     decisions |= {f.memtable.region: _reanchoring(context, f) for f in empty}
     # Step 2

@@ -78,7 +78,7 @@ class _OfPage:
 
 @dataclass(slots=True, eq=False)
 class Sealing:
-    """Runner of seals and re-anchorings; see the module docstring.  Sealed generations go to ``flushes``."""
+    """Runner of seals and re-anchorings.  Sealed generations go to ``flushes``."""
 
     context: IngestContext
     observer: Observer
@@ -93,44 +93,46 @@ class Sealing:
 
     @property
     def late(self) -> bool:
-        """Whether a due generation could not be sealed for ``_SEALING_MAX_S``.  Safe from any thread."""
+        """Whether some generation should have been sealed ``_SEALING_MAX_S`` ago.  Any thread may call."""
         since = self._since
         return since is not None and self._now() - since >= _SEALING_MAX_S
 
     @property
     def busy(self) -> bool:
-        """Whether a seal or re-anchoring has no answer yet."""
+        """Whether some seal or re-anchoring has no result yet."""
         return any(page.endings for page in self._pages.values())
 
     @property
     def running(self) -> bool:
-        """Whether a swap runs now, instead of waiting to be tried again."""
+        """Whether a swap is running.  False while all swaps wait for their next try."""
         return any(page.trying for page in self._pages.values())
 
     @property
     def unsettled(self) -> set[Region]:
-        """Regions with a seal or re-anchoring that has no answer yet."""
+        """Regions whose seal or re-anchoring has no result yet."""
         return {ending.region for page in self._pages.values() for ending in page.endings}
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the MemTables that are put aside until their seals have answers."""
+        """Bytes of the MemTables whose seals have no result yet."""
         endings = (ending for page in self._pages.values() for ending in page.endings)
         return sum(ending.fixed.memtable.nbytes for ending in endings if ending.sealed)
 
     def advance(self, writer: LogWriter) -> None:
-        """Take answers, fix what is due among the open regions, and send it.  ``writer`` is their log."""
+        """Take results, and begin the seals and re-anchorings that are due among the open regions.  ``writer`` is the
+        log of these regions.
+        """
         self.settle()
         self._begin(writer)
         self._try_due()
 
     def go_on(self) -> None:
-        """Take answers and repeat swaps that are due, without fixing further generations."""
+        """Take results, and retry swaps that are due.  Begin no further seals."""
         self.settle()
         self._try_due()
 
     def settle(self) -> None:
-        """Take the answers that have come; never wait."""
+        """Take the results that have arrived.  Never waits."""
         for page in list(self._pages.values()):
             self._settle(page)
         self._note_since()

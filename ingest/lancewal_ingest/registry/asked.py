@@ -12,7 +12,7 @@ from lancewal_ingest.registry.registry import Registry
 
 
 class AskedSchemas:
-    """Schemas of a registry, each asked for once.  One thread at a time may call."""
+    """``Schemas`` that are read directly from a registry, each at most once.  One thread at a time may call."""
 
     asked_first = False
 
@@ -22,7 +22,7 @@ class AskedSchemas:
 
     @staticmethod
     def of(settings: RegistrySettings) -> AskedSchemas:
-        """Return the schemas of the registry that the settings name; there are none without one."""
+        """Return the schemas of the registry in the settings.  Without a registry there are none."""
         return AskedSchemas(ConfluentRegistry(settings) if settings.url else None)
 
     def known(self, key: SchemaKey) -> Sequence[StoredSchema]:

@@ -34,7 +34,7 @@ registry no more than that."""
 
 
 class SchemaComparison:
-    """See the module docstring.  Called by the loop's thread only."""
+    """Repeated comparison of stored schemas with the registry.  Only the loop's thread may call."""
 
     def __init__(self, schemas: WriterSchemas, registry: Registry, tasks: Tasks, clock: Clock) -> None:
         self._schemas = schemas
@@ -63,14 +63,17 @@ class SchemaComparison:
         self._soon_s = SOON_S
 
     def hasten(self, key: SchemaKey) -> None:
-        """Compare a schema soon, since it has bad records: they may be records of another one."""
+        """Compare a schema soon.  It has bad records, which may have been written under another schema with the same
+        id.
+        """
         self._bad.add(key)
 
     def settle(self, counts: Mapping[str, int]) -> Found:
-        """Return what a comparison that has ended has found, once.
+        """Return the findings of a comparison that has ended.  Each comparison is reported once.
 
-        ``counts``: the versions that count by the contract.  A schema of which another one counted when the comparison began
-        has no finding."""
+        ``counts``: the version of each schema that the contract accepts.  If the contract has accepted another version
+        since the comparison began, that schema is left out.
+        """
         if self._task is None or not self._task.done():
             return [], {}
         (alike, reused), self._task = self._task.result(), None
@@ -81,9 +84,10 @@ class SchemaComparison:
         return alike, {key: error for key, error in reused.items() if key not in since}
 
     def begin_if_due(self, used: Sequence[SchemaKey], counts: Mapping[str, int]) -> bool:
-        """Begin a comparison of ``used`` if one is due; return whether it has begun.
+        """Begin a comparison of the schemas in ``used`` if one is due.  Return whether it has begun.
 
-        ``counts``: the versions that count by the contract."""
+        ``counts``: the version of each schema that the contract accepts.
+        """
         if not used or self._task is not None:
             return False
         now = self._clock.monotonic()

@@ -31,7 +31,7 @@ _REFERENCES_DEEP = 100
 
 
 class ConfluentRegistry:
-    """See the module docstring.  ``InvalidSettings`` for options that the client does not take."""
+    """``Registry`` over Confluent's API.  Raises ``InvalidSettings`` for options that the client does not accept."""
 
     def __init__(self, settings: RegistrySettings) -> None:
         try:
@@ -63,7 +63,9 @@ class ConfluentRegistry:
         return WriterSchema(self._kind(schema), self._text(schema), tuple(references.items()))
 
     def newest(self, subject: str) -> WriterSchema | None:
-        """Return the newest schema of a subject; None if there is no such subject.  Values are never decoded by it."""
+        """Return the newest schema of a subject; None if there is no such subject.  Values are never decoded with this
+        schema.
+        """
         self._client.clear_caches()
         found = self._answer(lambda: self._client.get_latest_version(subject))
         return None if found is None else self._with_references(found.schema)

@@ -69,7 +69,9 @@ class SchemaLookup:
 
 
 class SchemaLookups:
-    """See the module docstring.  Called by the loop's thread, but for ``known`` and ``read``."""
+    """Lookups of the schemas that one process needs.  Only the loop's thread may call; ``known`` and ``read`` are for
+    any thread.
+    """
 
     asked_first = True
 
@@ -119,12 +121,12 @@ class SchemaLookups:
 
     @property
     def expecting(self) -> bool:
-        """Whether a registry may answer at any moment: a lookup has just begun."""
+        """Whether a lookup began a moment ago, so that the registry may answer soon."""
         now = self._clock.monotonic()
         return any(one.task is not None and now - one.began_at < EXPECTED_S for one in self._wanted.values())
 
     def missing(self, keys: Collection[SchemaKey]) -> list[SchemaKey]:
-        """Return those of the schemas that this process has not read yet; look them up."""
+        """Return the schemas in ``keys`` that this process has not read yet, and begin to look them up."""
         found = [key for key in keys if not self.schemas.known(key)]
         now = self._clock.monotonic()
         for key in found:
@@ -134,12 +136,12 @@ class SchemaLookups:
         return found
 
     def failure(self, key: SchemaKey) -> LancewalError | None:
-        """Return the error about a schema that a person must see; None if there is none."""
+        """Return the error of a lookup if a person must act on it; None otherwise."""
         found = self._wanted.get(key)
         return None if found is None else found.failure
 
     def follow(self, contract: Contract) -> None:
-        """Work by the policies of a newer version of the contract: try all lookups again that a person had to see to."""
+        """Follow the policies of a newer version of the contract.  Lookups that ended with an error are tried again."""
         self._unknown_are_letters = contract.on_unknown_schema == "dead-letter"
         now = self._clock.monotonic()
         before, self.counts = self.counts, contract.schema_versions
@@ -152,20 +154,24 @@ class SchemaLookups:
             self._wanted[key] = SchemaLookup(one.began_at, now, doubted=one.doubted and key not in accepted)
 
     def doubt(self, key: SchemaKey, error: SchemaIdReused) -> None:
-        """Let a stored schema count no more, since the registry has another one, until both are alike."""
+        """Stop using a stored schema, because the registry has a different schema for its id.  The schema is used again
+        once both are equal.
+        """
         self.schemas.forget(key)
         now = self._clock.monotonic()
         self._wanted[key] = SchemaLookup(now, now + AGAIN_S, failure=error, doubted=True)
 
     def keep(self, keys: Collection[SchemaKey]) -> None:
-        """Forget the lookups of all schemas but these, since no record waits for the others."""
+        """Forget the lookups of schemas that are not in ``keys``, because no record waits for them."""
         for key in [
             key for key, one in self._wanted.items() if key not in keys and one.task is None and not one.doubted
         ]:
             del self._wanted[key]
 
     def advance(self) -> list[Retry]:
-        """Take the results of tries that have ended, and begin those that are due.  Return why tries had no answer."""
+        """Take the results of lookups that have ended, and begin those that are due.  Return the errors of lookups that
+        got no answer.
+        """
         unanswered = list[Retry]()
         for key, one in list(self._wanted.items()):
             if one.task is not None and one.task.done():

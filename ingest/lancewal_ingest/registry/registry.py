@@ -20,4 +20,6 @@ class Registry(Protocol):
     """A schema registry; see the guarantees of the module."""
 
     def schema(self, key: SchemaKey) -> WriterSchema | None:
-        """Return the schema of a key, or None if there is none.  ``RegistryUnavailable`` without an answer."""
+        """Return the schema of a key, or None if the registry has none.  Raises ``RegistryUnavailable`` if the registry
+        does not answer.
+        """

@@ -46,7 +46,7 @@ class Oldest:
 
 @dataclass(frozen=True, slots=True)
 class RetentionFacts:
-    """Facts of one look at the topic (``topic_watch``), from which horizons are computed."""
+    """Facts about the topic from one look of ``topic_watch``.  Horizons are computed from them."""
 
     retention_s: float = math.nan
     """Seconds that the topic keeps records; infinite, or NaN while unknown."""
@@ -62,7 +62,7 @@ class RetentionFacts:
     """Time at which each durable position was first seen at its present value, in milliseconds since 1970."""
 
     def horizons(self, now_ms: int) -> dict[Region, float]:
-        """Return the seconds until Kafka deletes records of each partition that are not durable.
+        """Return for each partition the seconds until Kafka deletes records that are not durable.
 
         0: Kafka has already deleted some.  NaN: the retention is unknown.
         """
@@ -99,8 +99,10 @@ class RetentionFacts:
 
 
 def about_to_lose(horizons: Mapping[Region, float], retention_s: float, floor_s: float) -> dict[Region, float]:
-    """Return the partitions whose horizon is below ``floor_s``, with their horizons.  Unknown horizons do not count.
+    """Return the partitions whose horizon is below ``floor_s``, with their horizons.  Unknown horizons are left out.
 
-    The floor is at most a quarter of the retention: with a short retention even a healthy process would be below it."""
+    The floor is at most a quarter of the retention.  Otherwise a healthy process would be below it if the retention is
+    short.
+    """
     floor_s = min(floor_s, retention_s / 4) if math.isfinite(retention_s) else floor_s
     return {region: left_s for region, left_s in horizons.items() if left_s < floor_s}

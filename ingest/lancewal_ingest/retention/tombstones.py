@@ -52,10 +52,10 @@ def lost_tombstones(
     compaction: Compaction | None,
     read_at_ms: int | None = None,
 ) -> RetentionLost | None:
-    """Return an error if deletes after ``position`` may be gone; None if not.  See the module docstring.
+    """Return an error if Kafka may have removed deletes after ``position``; otherwise None.
 
-    ``state``: None if the region only begins, at ``position``.  ``read_at_ms``: time until which the caller has read the
-    region.  With None the region's newest segment shows it.
+    ``state``: None if the region begins only now, at ``position``.  ``read_at_ms``: the time up to which the caller has
+    read the region.  With None, the time is that of the region's newest segment.
     """
     if compaction is None or compaction.old_beyond(position) <= position:
         return None

@@ -35,12 +35,12 @@ class WatchedTopics(DescribedTopics, Protocol):
     """Source of facts about topics and about where their partitions end."""
 
     def ends(self, regions: Collection[Region]) -> dict[Region, Position]:
-        """Ask the broker for the position after the last committed record of each partition.  Safe from any thread."""
+        """Ask the broker for the position after the last committed record of each partition.  Any thread may call."""
 
     def high_watermarks(self, regions: Collection[Region]) -> dict[Region, Position]:
-        """Ask the broker for the position after the last record of each partition, open transactions included.
-
-        Safe from any thread."""
+        """Ask the broker for the position after the last record of each partition, including open transactions.  Any
+        thread may call.
+        """
 
     def highs(self) -> dict[Region, Position]:
         """Return the high watermarks of started partitions as of the last fetches; they may be stale."""
@@ -102,9 +102,10 @@ class TopicWatch:
         self._again_at = self.clock.monotonic() + TOPIC_CHECK_S
 
     def look(self, worker: WorkerPositions) -> None:
-        """Begin a look if it is time, and take the answers of one that has ended; never wait.
+        """Begin a look if it is time, and take the results of one that has ended.  Never waits.
 
-        Raises ``TopicReplaced``, ``PartitionCountChanged`` or ``TopicMissing`` if step 1 of the look found that."""
+        Raises ``TopicReplaced``, ``PartitionCountChanged`` or ``TopicMissing`` if step 1 of the look found that.
+        """
         if self._asked is None and self.clock.monotonic() >= self._again_at:
             durable, consumed_ms = worker.durable, worker.oldest_consumed_ms
             self._asked = self.tasks.start(lambda: self._ask(durable, consumed_ms))
@@ -130,7 +131,7 @@ class TopicWatch:
 
     @property
     def looked_at(self) -> float | None:
-        """Monotonic seconds at which the look began that found ``ends``; None before the first look."""
+        """Monotonic time at which the look began that returned ``ends``; None before the first look."""
         return self._answers.asked_at
 
     @property

@@ -37,10 +37,12 @@ class BatchCheck:
     _again_at: float = float("-inf")
 
     def look(self) -> None:
-        """Check the topic's settings if it is time; warn, or raise ``TopicUnsuitable`` under the policy ``refuse``.
+        """Check the topic's settings if it is time.  Log a warning, or raise ``TopicUnsuitable`` under the policy
+        ``refuse``.
 
-        Raises ``KafkaUnavailable`` if the broker does not answer, and with ``refuse`` ``KafkaForbidden`` if a right is
-        missing."""
+        Raises ``KafkaUnavailable`` if the broker does not answer.  Under ``refuse``, also raises ``KafkaForbidden`` if
+        a right is missing.
+        """
         if self.clock.monotonic() < self._again_at:
             return
         problem = self._problem()

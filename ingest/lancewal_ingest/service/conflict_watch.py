@@ -24,7 +24,7 @@ POLL_S = 5.0
 
 
 class ConflictWatch:
-    """Watch of one table's keys in conflict; called by the loop's thread."""
+    """Periodic look at one table's keys in conflict.  Only the loop's thread may call."""
 
     def __init__(self, context: IngestContext) -> None:
         self.stopped: Mapping[Region, RegionConflict] = {}

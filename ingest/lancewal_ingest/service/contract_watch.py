@@ -55,7 +55,7 @@ class ContractWatch:
 
     @property
     def problem(self) -> Problem | None:
-        """Why a newer version is not taken up, for ``/readyz``; None if none waits."""
+        """Why this process cannot follow a newer contract version, for ``/readyz``; None if there is no such problem."""
         what = "a newer version of the contract is not taken up"
         return None if self._problem is None else Problem.of(self._problem, what)
 

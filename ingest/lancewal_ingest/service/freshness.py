@@ -33,7 +33,7 @@ _SHARE = 16
 
 @dataclass(frozen=True, slots=True)
 class IngestProgress:
-    """Positions of the worker's partitions, and facts about their ends and records in Kafka."""
+    """Positions of the worker's partitions, with facts about their records in Kafka."""
 
     waiting: Collection[Region]
     """Partitions that are ours and not open yet."""
@@ -63,7 +63,7 @@ class _Look(NamedTuple):
 
 
 class Freshness:
-    """Computation of freshness; remembers earlier looks, and since when records wait at each position."""
+    """Computation of freshness.  It remembers earlier looks, and since when records wait at each position."""
 
     def __init__(self) -> None:
         self._since: _Since = {}

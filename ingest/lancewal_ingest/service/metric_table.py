@@ -19,7 +19,7 @@ OPERATIONS = (
 
 
 class KafkaMetricTable(MetricTable, prefix="lancewal_kafka"):
-    """Figures that ingest's Kafka client reports of itself, every 5 s (``statistics.interval.ms``)."""
+    """Figures that ingest's Kafka client reports about itself, every 5 s (``statistics.interval.ms``)."""
 
     connected_brokers = gauge("Brokers to which there is a connection.")
     round_trip_seconds = gauge("Time that the slowest broker took to answer, 99th percentile of the last interval.")
@@ -36,7 +36,7 @@ class KafkaMetricTable(MetricTable, prefix="lancewal_kafka"):
 
 
 class IngestMetricTable(KafkaMetricTable, StoreMetricTable, ServiceMetricTable, prefix="lancewal_ingest"):
-    """``partition`` is Kafka's; ``kind`` is the stable kind of an error."""
+    """Metrics of ingest.  ``partition`` is Kafka's; ``kind`` is the stable kind of an error."""
 
     contract_version = gauge("Version of the table's contract by which this process takes records.")
     rows = counter("Rows made durable.", "partition")

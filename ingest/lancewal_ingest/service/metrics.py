@@ -80,11 +80,11 @@ class IngestMetrics(ServiceMetrics):
         """Freshness of each partition in seconds, as last reported."""
 
     def works_by(self, contract_version: int) -> None:
-        """Set the version of the contract that the table is opened with."""
+        """Set the metric of the contract version to the one with which the table was opened."""
         self._shown.contract_version.set(contract_version)
 
     def observed(self, store: ObjectStore) -> ObjectStore:
-        """Return the store with its requests counted in these metrics."""
+        """Return a store that counts its requests in these metrics."""
         return ObservedStore(store, self._shown)
 
     # -- Observer ------------------------------------------------------------------------------------------------
@@ -215,7 +215,7 @@ class IngestMetrics(ServiceMetrics):
     # -- now and then --------------------------------------------------------------------------------------------
 
     def refresh(self, highs: Positions, stopped: Mapping[Region, LancewalError]) -> None:
-        """Set the lag by Kafka's high watermarks, and which partitions are stopped now."""
+        """Set each partition's lag, from Kafka's high watermarks, and whether the partition is stopped."""
         # Partitions that could not be opened are among the stopped ones.
         show_only(self._shown.partition_stopped, {(str(r.partition), error.kind): 1 for r, error in stopped.items()})
         for region, position in self._durable.items():
@@ -224,7 +224,7 @@ class IngestMetrics(ServiceMetrics):
                 self._shown.lag_records.labels(str(region.partition)).set(max(0, high - position))
 
     def freshness(self, seconds: Mapping[Region, float], ends: Positions) -> None:
-        """Set the freshness of each partition that is ours, in seconds, and the ends of the open ones in Kafka."""
+        """Set the freshness in seconds of each partition of this process, and the Kafka ends of the open ones."""
         self.freshness_s = dict(seconds)
         self._shown.assigned_partitions.set(len(seconds))
         show_only(self._shown.freshness_seconds, {(str(region.partition),): s for region, s in seconds.items()})
@@ -256,7 +256,7 @@ class IngestMetrics(ServiceMetrics):
         self._shown.dead_letter_failures.inc()
 
     def standing(self, waiting: Mapping[Region, Still]) -> None:
-        """Set for each open partition how long it has not moved although records wait; 0 if none wait."""
+        """Set for each open partition how long its position has not moved although records wait; 0 if no record waits."""
         now = self._clock.monotonic()
         for region in self._durable:
             still = waiting.get(region)
@@ -272,7 +272,7 @@ class IngestMetrics(ServiceMetrics):
             self._shown.retention_reserve_offsets.labels(str(region.partition)).set(offsets)
 
     def retention_short(self, short: Mapping[Region, float]) -> None:
-        """Log which partitions are now about to lose records, with the seconds left, and which no longer are."""
+        """Log the partitions that are now about to lose records, with the seconds left, and those that no longer are."""
         for region in sorted(short.keys() - self._short):
             self.events.retention_shortened(**region.place, horizon_s=round(short[region], 1))
         for region in sorted(self._short - short.keys()):

@@ -60,7 +60,7 @@ when it is needed."""
 
 
 class IngestProcess:
-    """An ingest process and its tables; see the module docstring.  ``stack`` ends its threads."""
+    """An ingest process and its tables.  ``stack`` ends its threads."""
 
     def __init__(
         self, settings: Settings, stopping: Callable[[], bool], stack: ExitStack, clock: Clock | None = None
@@ -86,7 +86,7 @@ class IngestProcess:
         self._stopped: dict[str, LancewalError] = {}
 
     def listen(self, stack: ExitStack) -> int:
-        """Start the HTTP server, which answers probes from now on, and return its port."""
+        """Start the HTTP server, and return its port.  The server answers probes at once."""
         http = self._settings.http
         server = HealthServer(http.host, http.ingest_port, self.registry, self.health, self._board.answer)
         return stack.enter_context(server).port
@@ -108,9 +108,10 @@ class IngestProcess:
     def open_when_it_can(
         self, found: Callable[[], Settings], metrics: IngestMetrics, stack: ExitStack
     ) -> IngestTable | None:
-        """Open the table of the settings ``found``, and try again while the error may pass (``process.start``).
+        """Open the table whose settings ``found`` returns.  Retry while the error may be transient (``process.start``).
 
-        None if the process is told to stop before."""
+        Return None if the process is told to stop before the table is open.
+        """
         return self._start.run(
             lambda opened: self.open(found(), metrics, opened), stack, lambda error, _: metrics.failed("start", error)
         )
@@ -188,18 +189,19 @@ class IngestProcess:
         self.health.beat()
 
     def let_go(self, table: IngestTable, error: FormerGroup) -> None:
-        """Stop working on a table that was moved to another consumer group (``error``), and log that.
-
-        The members of that group fence its log and take over.  Opening the table again waits."""
+        """Stop work on a table that was moved to another consumer group (``error``), and log the move.  Members of the
+        other group fence this process's log and take over.
+        """
         topic = table.context.contract.topic
         del self._stopped[topic], self._tables[topic]
         self._start.problem = Problem.of(error, "stopped")
         table.metrics.events.group_moved(group=error.where.get("group"), error=str(error))
 
     def work(self) -> bool:
-        """Take turns of all tables until told to stop or no table is left; then hand over.
+        """Work on all tables in turn until told to stop, or until no table is left.  Then hand over.
 
-        Return whether everything was handed over and flushed in time.  Raises the error of a table that stopped."""
+        Return whether everything was handed over and flushed in time.  Raises the error of a table that stopped.
+        """
         while not self._stopping():
             for table in self._working():
                 try:
@@ -217,7 +219,7 @@ class IngestProcess:
         return drained
 
     def problems(self) -> Sequence[Problem]:
-        """Return why the process is not ready; empty if it is."""
+        """Return the reasons why the process is not ready; empty if it is ready."""
         if not self._tables:
             return [self._start.why_not_ready()]
         tables, errors = list(self._tables.items()), dict(self._stopped)

@@ -25,7 +25,7 @@ class _Bucket:
 
 
 class RecentRecords:
-    """Counter of rows and rejections in two buckets of ``BUCKET_S`` for each partition."""
+    """Counter of each partition's recent rows and rejections, in two buckets of ``BUCKET_S`` seconds."""
 
     def __init__(self) -> None:
         self._buckets: dict[Region, tuple[_Bucket | None, _Bucket]] = {}

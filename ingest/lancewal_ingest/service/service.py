@@ -62,7 +62,9 @@ class Running:
 def run_ingest(settings: Settings, found: Callable[[], Settings] | None = None) -> None:
     """Run the service until SIGTERM or SIGINT.  Raises ``LancewalError`` if a person or a supervisor must act.
 
-    ``found`` returns the settings with the table's address, which it looks up if ``table.uri`` is a name (step 1)."""
+    ``found`` returns the settings with the table's address.  If ``table.uri`` is a name, ``found`` looks the address up
+    (step 1).
+    """
     seconds = settings.ingest.drain_timeout_s
     events = IngestEvents(table=Address.of(settings).name)
     with end_in_time(seconds, lambda: events.end_forced(timeout_s=seconds)), stop_signals() as stopping:
@@ -75,10 +77,11 @@ def serve(
     began: Callable[[Running], None] = lambda _: None,
     found: Callable[[], Settings] | None = None,
 ) -> bool:
-    """Run the service until ``stopping`` returns True; ``began`` is called whenever a table is open.  ``found``: see
+    """Run the service until ``stopping`` returns True.  ``began`` is called whenever a table is open.  ``found``: see
     ``run_ingest``.
 
-    Return whether everything was handed over and flushed in time, or nothing was begun."""
+    Return True if everything was handed over and flushed in time, or if no table was opened.
+    """
     settings.need("table.uri", "kafka.bootstrap_servers")
     use_one_heap()
     look_at_new_objects_rarely()

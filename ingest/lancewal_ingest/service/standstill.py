@@ -36,7 +36,7 @@ class Still:
 
 
 class Standstill:
-    """Finder of partitions that do not move; remembers since when each partition is at its position."""
+    """Finder of partitions that do not move.  It remembers how long each partition has been at its position."""
 
     def __init__(self) -> None:
         self.waiting: dict[Region, Still] = {}
@@ -45,10 +45,12 @@ class Standstill:
         """Monotonic seconds of the last look."""
 
     def look(self, now: float, durable: Positions, highs: Positions, ends: Positions) -> None:
-        """Record the durable positions at the monotonic time ``now``.
+        """Note the durable positions at the monotonic time ``now``.
 
-        ``highs`` are high watermarks, ``ends`` the positions after the last readable records.  A partition without a high
-        watermark is left out.  Without an end, all its waiting records count as part of a transaction."""
+        ``highs`` are high watermarks.  ``ends`` are the positions after the last readable records.  A partition without
+        a high watermark is left out.  If a partition has no end, all its waiting records count as part of an open
+        transaction.
+        """
         before, self.waiting, self.now = self.waiting, {}, now
         for region, position in durable.items():
             high, end = highs.get(region, position), ends.get(region, position)
@@ -60,7 +62,7 @@ class Standstill:
 
     @property
     def problem(self) -> str | None:
-        """A line that names the partitions which have not moved for ``STANDS_S``; None if there are none."""
+        """A line that names the partitions that have not moved for ``STANDS_S``; None if there are none."""
         texts = [
             one.text(region, self.now)
             for region, one in sorted(self.waiting.items())

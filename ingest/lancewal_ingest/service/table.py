@@ -62,7 +62,7 @@ LINGER_PUTS = 3.0
 
 @dataclass(frozen=True, slots=True)
 class TableKafka:
-    """Parts that one table needs of Kafka."""
+    """The Kafka clients and checks that one table needs."""
 
     source: KafkaSource
     topics: WatchedTopics
@@ -73,9 +73,10 @@ class TableKafka:
 
 
 class IngestTable:
-    """A table that ingest works on; see the module docstring.
+    """A table that ingest works on.
 
-    ``metrics`` has the table's name as a label.  ``owner`` and ``memory`` are those of the process."""
+    ``metrics`` has the table's name as a label.  ``owner`` and ``memory`` are those of the process.
+    """
 
     def __init__(
         self,
@@ -121,7 +122,7 @@ class IngestTable:
         self._status = IngestStatus(named, self.worker, self._topic, self._still, metrics, clock)
 
     def take_turn(self) -> None:
-        """Run one step of the worker, and let the watches look."""
+        """Run one step of the worker, and the periodic looks that are due."""
         try:
             self.presence.check()
             self._take_turn()
@@ -145,7 +146,7 @@ class IngestTable:
             self._refresh(now)
 
     def drain(self, timeout_s: float) -> bool:
-        """Make consumed records durable, hand over and flush; return whether all was done in ``timeout_s``."""
+        """Make consumed records durable, hand over and flush.  Return whether all was done within ``timeout_s``."""
         self.metrics.events.drain_begun()
         drained = self.worker.drain(timeout_s)
         if drained:
@@ -164,9 +165,10 @@ class IngestTable:
         return any(silence.problem is not None for silence in self.silences)
 
     def prepare(self, newer: Contract) -> Callable[[], None]:
-        """Check the topics of a newer contract version, and return the function that takes the version up.
+        """Check the topics of a newer contract version.  Return the function that makes this table follow the version.
 
-        Called in a task (``ContractWatch``)."""
+        Called in a task (``ContractWatch``).
+        """
         terms = self._terms(newer, self.worker.terms)
 
         def take_up() -> None:
@@ -192,7 +194,7 @@ class IngestTable:
         return Terms(Preparer(newer, self.context.drain, self.context.stored_schemas), letters)
 
     def problems(self) -> list[Problem]:
-        """Return why the table is not ready; empty if it is (guarantees 2 to 5)."""
+        """Return the reasons why the table is not ready; empty if it is ready (guarantees 2 to 5)."""
         worker, short = self.worker, self._short
         drain, found = self.context.drain, list[Problem]()
         if drain is not None:

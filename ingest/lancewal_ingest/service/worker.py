@@ -92,7 +92,7 @@ days."""
 
 
 class IngestWorker:
-    """The ingest loop of one table; see the module docstring.  Implements ``source.PollListener``."""
+    """The ingest loop of one table.  Implements ``source.PollListener``."""
 
     def __init__(
         self,
@@ -184,12 +184,12 @@ class IngestWorker:
 
     @property
     def consumed(self) -> dict[Region, Position]:
-        """Position of each open partition up to which its records were taken from Kafka."""
+        """Position up to which each open partition's records have been read from Kafka."""
         return {region: one.fetched for region, one in self._partitions.open.items()}
 
     @property
     def decoded(self) -> dict[Region, Position]:
-        """Position of each open partition up to which its records are rows or rejected, stored or not."""
+        """Position up to which each open partition's records are decoded or rejected, whether or not they are stored."""
         in_flight = self._flight.decoded
         return {region: max(at, in_flight.get(region, at)) for region, at in self.durable.items()}
 
@@ -205,7 +205,7 @@ class IngestWorker:
 
     @property
     def oldest_consumed_ms(self) -> dict[Region, int]:
-        """Kafka's time (milliseconds since 1970) of each open partition's first consumed record that is not durable."""
+        """Kafka's time, in ms since 1970, of each open partition's first record that is consumed but not durable."""
         found = {r: at for r, at in self._flight.first_ms.items() if r in self._partitions.open}
         for region, one in self._partitions.open.items():
             if one.pending is not None and len(one.pending.records):
@@ -214,38 +214,40 @@ class IngestWorker:
 
     @property
     def ends_at_opening(self) -> dict[Region, Position]:
-        """End of each open partition in Kafka when it was opened."""
+        """The end of each open partition in Kafka at the time when the partition was opened."""
         return {region: end for region, end in self._partitions.ends.items() if region in self._partitions.open}
 
     @property
     def ours(self) -> set[Region]:
-        """Partitions of the table that the group assigned to this process, open or not."""
+        """Partitions of the table that the group has assigned to this process, open or not."""
         return self._partitions.assigned & self._partitions.regions
 
     @property
     def waiting(self) -> frozenset[Region]:
-        """Partitions that the group assigned to this process, and that are not open."""
+        """Partitions that the group has assigned to this process and that are not open."""
         return frozenset(self._partitions.to_open)
 
     @property
     def refused(self) -> dict[Region, LancewalError]:
-        """Partitions that could not be opened at the last try, and why."""
+        """Partitions whose last attempt to open failed, with the error."""
         return self._partitions.refused
 
     @property
     def stopped(self) -> dict[Region, LancewalError]:
-        """Partitions that stopped, and why."""
+        """Partitions that have stopped, with the error."""
         return dict(self._partitions.stopped)
 
     @property
     def joined(self) -> bool:
-        """Whether the group has assigned its partitions: some are ours, or none for at least ``join_s``."""
+        """Whether the group has given its assignment: this process has partitions, or has had none for at least
+        ``join_s``.
+        """
         at = self._joined_at
         return at is not None and (self.has_partitions or self._now() - at >= self._limits.join_s)
 
     @property
     def has_partitions(self) -> bool:
-        """Whether any partition is ours."""
+        """Whether this process has any partition."""
         return bool(self._partitions.assigned)
 
     @property
@@ -261,7 +263,7 @@ class IngestWorker:
 
     @property
     def waits_for(self) -> ContractChanged | None:
-        """Why consumed records wait for a newer version of the contract; None if they do not."""
+        """Why consumed records wait for a newer contract version; None if they do not."""
         return self._flight.waits_for
 
     @property
@@ -271,7 +273,7 @@ class IngestWorker:
 
     @property
     def idle_or_progressing(self) -> bool:
-        """False while the last try to store a segment failed, or generations could not be sealed for some seconds."""
+        """False if the last attempt to store a segment failed, or if seals have failed for some seconds."""
         return not self._flight.late and not self._sealing.late
 
     # -- the loop ------------------------------------------------------------------------------------------------
@@ -282,16 +284,19 @@ class IngestWorker:
         self._source.subscribe(self)
 
     def hold(self, held: bool) -> None:
-        """Pause or resume consumption.  Consumed records still become durable, and partitions stay ours."""
+        """Pause or resume consumption.  During a pause, consumed records still become durable, and this process keeps
+        its partitions.
+        """
         self._intake.held = held
 
     def take_up(self, preparer: Preparer, dead_letters: DeadLetters) -> None:
-        """Use a newer version of the contract, which differs in columns and policies only, from the next segment on.
-        If that version, or a newer one, is used already, nothing changes.
+        """Follow a newer contract version from the next segment on.  The version may differ only in columns and
+        policies.  Nothing changes if this version or a newer one is followed already.
 
-        A segment in flight and its letters follow the version before, and may still stop a partition by it.  Once that
-        segment is settled, partitions that a record has stopped are opened again.  Rows of the version before are carried
-        over when they are flushed."""
+        A segment in flight and its dead letters follow the previous version, and may still stop a partition.  Once that
+        segment is settled, partitions that a record has stopped are reopened.  Rows of the previous version are
+        converted when they are flushed.
+        """
         newer = preparer.contract
         if newer.version <= self.terms.contract.version:
             return
@@ -304,18 +309,20 @@ class IngestWorker:
         self._observer.taken_up(newer.version)
 
     def stop_conflicting(self, conflicting: Mapping[Region, RegionConflict]) -> None:
-        """Consume nothing more of these partitions, until a later call leaves them out.
+        """Stop consuming these partitions until a later call leaves them out.
 
-        Records consumed before still become durable, and are sealed and flushed."""
+        Records that were consumed before still become durable, and are sealed and flushed.
+        """
         self._conflicting = conflicting
 
     def admit(self, admitting: bool) -> None:
-        """Allow or forbid the opening of further partitions; open ones stay open."""
+        """Allow or forbid opening further partitions.  Open partitions stay open."""
         self._admitting = admitting
 
     def step(self, timeout_s: float = 0.1) -> None:
-        """Do one pass of the loop. Raises ``ActionNeeded`` if the whole process must stop (topic replaced or
-        altered)."""
+        """Do one pass of the loop.  Raises ``ActionNeeded`` if the whole process must stop, because the topic was
+        replaced or altered.
+        """
         self._intake.consume(timeout_s, self._due_s)
         if self._fenced and not self._restart_after_fence():
             return
@@ -337,22 +344,27 @@ class IngestWorker:
         self._observe()
 
     def drain(self, deadline_s: float) -> bool:
-        """Make consumed records durable, hand over every region and flush; return whether all was done in time.
+        """Make consumed records durable, hand over every region, and flush.  Return whether all was done in time.
 
-        Afterwards no region is open: a region that was not handed over is left to its next owner, which fences.
+        Afterwards no region is open.  The next owner of a region that was not handed over fences this process's log.
         """
         done = self._drain(self._now() + deadline_s)
         self._partitions.open.clear()
         return done
 
     def abandon(self) -> None:
-        """Let go of all regions without a hand-over, since their table is gone.  The caller calls ``step`` no more."""
+        """Drop all regions without a hand-over, because their table is gone.  The caller must not call ``step``
+        afterwards.
+        """
         self._partitions.open.clear()
 
     def tell_group(self) -> None:
-        """Commit the durable positions of the regions that ``drain`` handed over; may wait for a silent coordinator.
+        """Commit the durable positions of the regions that ``drain`` handed over.  This may wait for a silent
+        coordinator.
 
-        Positions of regions given up earlier are not committed: their owners may have committed later ones."""
+        Positions of regions that were given up earlier are not committed, because their owners may have committed later
+        ones.
+        """
         self._commits.commit(self._handed_over)
 
     def _drain(self, end: float) -> bool:
@@ -404,7 +416,9 @@ class IngestWorker:
     # -- consuming -----------------------------------------------------------------------------------------------
 
     def find_newer(self, terms: Terms, fields: NewFields, form: KeyForm | None = None) -> Terms | None:
-        """Look for a newer version of the contract, or put one for new fields or the first form of keys (``FindNewer``)."""
+        """Look for a newer contract version.  If there is none, write one for new fields or for the first form of keys
+        (``FindNewer``).
+        """
         newer = self._new_columns.find(terms.contract, fields)
         if newer is None and form is not None:
             newer = with_first_form(self._context, terms.contract, form)

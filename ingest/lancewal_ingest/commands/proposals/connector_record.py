@@ -34,7 +34,7 @@ What = Literal["row", "delete", "tombstone", "truncate", "beside rows", "unreada
 
 
 class ConnectorValue(NamedTuple):
-    """One value, and what it is."""
+    """One value of a connector, and its kind (such as row, delete or heartbeat)."""
 
     what: What
     format: ValueFormat | None = None
@@ -66,7 +66,7 @@ class ConnectorRecord(NamedTuple):
 
 @dataclass(slots=True)
 class ConnectorFacts:
-    """Facts of the records so far, newer ones first."""
+    """Facts collected from a connector's records, the newest record first."""
 
     forms: dict[tuple[ValueFormat, bool | None], str] = field(default_factory=dict)
     """Each form of values, with a record that has it."""
@@ -89,7 +89,7 @@ class ConnectorFacts:
 
 
 def value_of(record: ConnectorRecord, known: ConnectorSchemas) -> ConnectorValue:
-    """Return what the value of a record is."""
+    """Find the kind of a record's value, and read the value."""
     if record.value is None:
         return ConnectorValue("tombstone")
     if any(name.startswith("apicurio.value.") for name, _ in record.headers):
@@ -179,7 +179,7 @@ def _of_event(
 
 
 def add(record: ConnectorRecord, value: ConnectorValue, seen: ConnectorFacts, known: ConnectorSchemas) -> None:
-    """Add the facts of a row, a delete or a tombstone, which is older than those before."""
+    """Add the facts of a row, a delete or a tombstone. Call this for newer records first."""
     if value.format is not None:
         seen.forms.setdefault((value.format, value.enveloped), record.at)
     if value.schema is not None:

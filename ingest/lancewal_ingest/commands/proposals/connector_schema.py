@@ -52,7 +52,7 @@ class ConnectorSchema:
 
 
 class ConnectorSchemas:
-    """Schemas of many records.  Each is looked at once."""
+    """Cache of the schemas of many records. Each is parsed once."""
 
     def __init__(self, schemas: Schemas, *, asked: bool) -> None:
         """``asked``: whether ``schemas`` come from a registry."""
@@ -61,7 +61,7 @@ class ConnectorSchemas:
         self._known: dict[SchemaKey | bytes, ConnectorSchema] = {}
 
     def written_out(self, schema: Mapping[str, Any]) -> ConnectorSchema:
-        """Return the schema that a value or key of Kafka Connect's JSON holds."""
+        """Return the schema that a value or key in Kafka Connect's JSON contains."""
         try:
             text = orjson.dumps(schema)
         except orjson.JSONEncodeError:

@@ -47,7 +47,7 @@ _APART_MS = 10_000
 
 @dataclass(frozen=True, slots=True)
 class ConnectorTopic:
-    """See the module docstring."""
+    """Proposed table for a topic that a connector writes: formats, keys, columns and advice."""
 
     envelope: Envelope
     value: ValueFormat
@@ -67,10 +67,11 @@ class ConnectorTopic:
 def connector_topic(
     parts: Sequence[Consumed], schemas: Schemas, partitions: int, *, asked: bool, placeholder: str, compacted: bool
 ) -> ConnectorTopic:
-    """Return the table that fits the records of ``parts``, of a topic with so many partitions.
+    """Propose a table for the records of ``parts``. ``partitions``: the topic's number of partitions.
 
-    ``asked``: whether ``schemas`` come from a registry.  ``placeholder``: the text of an unavailable value.  ``compacted``:
-    whether Kafka keeps only the newest record of each key."""
+    ``asked``: whether ``schemas`` come from a registry. ``placeholder``: the text of an unavailable value.
+    ``compacted``: whether Kafka keeps only the newest record of each key.
+    """
     known = ConnectorSchemas(schemas, asked=asked)
     seen = ConnectorFacts()
     for record in _newest_first(parts):

@@ -44,7 +44,7 @@ _SEVERAL = "its values have several types, or a type that no column has"
 
 
 class SampledColumn(NamedTuple):
-    """A type for some values; None if no column holds them all."""
+    """A column type that holds some sampled values; None if no type holds them all."""
 
     type: pa.DataType | None
     remark: str = ""
@@ -52,7 +52,7 @@ class SampledColumn(NamedTuple):
 
 
 def column_of(values: Sequence[object], placeholder: str) -> SampledColumn:
-    """Return a column for the values of one member.  ``placeholder``: the text of an unavailable value."""
+    """Propose a column for the sampled values of one member. ``placeholder``: the text of an unavailable value."""
     found = [value for value in values if value is not None]
     if not found:
         return SampledColumn(pa.string(), _UNKNOWN)

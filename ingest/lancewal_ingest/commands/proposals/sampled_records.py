@@ -31,7 +31,7 @@ GROUP = "lancewal-config-check"
 
 
 def table_of_topic(settings: Settings, inspector: TopicInspector, topic: str) -> ConnectorTopic:
-    """Return the table that fits a topic of Debezium's connector, by its newest records."""
+    """Propose a table for a topic that Debezium writes, from the topic's newest records."""
     state = inspector.describe(topic)
     parts, nbytes = [], 0
     for part in newest_parts(settings, inspector, topic, state, _RECORDS):
@@ -45,7 +45,7 @@ def table_of_topic(settings: Settings, inspector: TopicInspector, topic: str) ->
 def table_of_records(
     settings: Settings, parts: Sequence[Consumed], partitions: int, *, compacted: bool
 ) -> ConnectorTopic:
-    """Return the table that fits some records of a connector's topic, which has so many partitions."""
+    """Propose a table for the records of ``parts``. ``partitions``: the topic's number of partitions."""
     from lancewal_ingest.commands.proposals.connector_topic import connector_topic
     from lancewal_ingest.registry.asked import AskedSchemas
 
@@ -62,7 +62,7 @@ def table_of_records(
 def newest_parts(
     settings: Settings, inspector: TopicInspector, topic: str, facts: TopicFacts | TopicState, records: int
 ) -> Iterator[Consumed]:
-    """Yield the newest records of each partition that has some, of a few partitions."""
+    """Yield the newest records of each partition that has some. Only a few partitions are read."""
     limits = inspector.limits(topic, range(facts.partitions))
     filled = [(p, span) for p, span in limits.items() if not isinstance(span, LancewalError) and span[0] < span[1]]
     errors = [span for span in limits.values() if isinstance(span, LancewalError)]

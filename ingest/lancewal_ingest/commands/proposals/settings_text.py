@@ -33,7 +33,7 @@ Columns = dict[str, tuple["pa.DataType", str | None]]
 
 
 def columns_for(fields: Fields) -> tuple[Columns, list[tuple[str, str]]]:
-    """Return the columns for fields, and the other fields with why they are none."""
+    """Return the columns for ``fields``, and for each other field the reason why it has no column."""
     from lancewal_core.rows.schema import COLUMNS_MAX
 
     columns: Columns = {}
@@ -77,7 +77,7 @@ def _other_name(name: str, taken: set[str]) -> str:
 
 
 def are_keys(names: Sequence[str], columns: Columns) -> bool:
-    """Return whether columns can be the primary key and the region key.  ``names``: those in records."""
+    """Return whether these columns can be the primary key and the region key. ``names``: the columns' names in records."""
     import pyarrow as pa
 
     from lancewal_core.rows.schema import RowSchema, check_row_schema
@@ -92,7 +92,9 @@ def are_keys(names: Sequence[str], columns: Columns) -> bool:
 
 
 def key_lines(names: Sequence[str], columns: Columns) -> Iterator[str]:
-    """Yield the lines of the keys.  ``names``: those in records; empty if nobody knows them."""
+    """Yield the lines of the settings for keys. ``names``: the key columns' names in records; empty if they are
+    unknown.
+    """
     if names:
         by_field = {field or column: column for column, (_, field) in columns.items()}
         found = flow([by_field[name] for name in names])
@@ -107,7 +109,9 @@ def key_lines(names: Sequence[str], columns: Columns) -> Iterator[str]:
 def column_lines(
     columns: Columns, left_out: Sequence[tuple[str, str]], remarks: Mapping[str, str] = MappingProxyType({})
 ) -> Iterator[str]:
-    """Yield the lines of the columns.  Comments name the fields without one, and have the remarks about fields."""
+    """Yield the lines of the settings for columns. Comments name the fields without a column, and give the remarks
+    about fields.
+    """
     yield "  columns:" if columns else "  columns: {}    # The schema has no field that can be a column."
     for name, (type_, field) in columns.items():
         text = _type_text(type_)
@@ -155,10 +159,10 @@ def _dumped(value: object, *, sort_keys: bool = True, default_flow_style: bool =
 
 
 def listed(names: Sequence[str], most: int = 20) -> str:
-    """Return names of a schema or of records for a sentence."""
+    """Return a list of names for use in a sentence. Names come from a schema or from records, so they are escaped."""
     return some_of([said(name) for name in names], most)
 
 
 def said(name: str) -> str:
-    """Return a text of a schema for a comment, which must not end a line."""
+    """Return a text of a schema, escaped so that it cannot end the line of a comment."""
     return ascii(name[:SHOWN])[1:-1] if name.isprintable() else ascii(name[:SHOWN])

@@ -39,7 +39,7 @@ class BoolCell:
 
 @dataclass(frozen=True, slots=True)
 class NumberCell:
-    """An integer, as it is or as a date, time or duration in another unit: ``value * times / per``, without a rest."""
+    """An integer, or a date, time or duration.  The column holds ``value * times / per``, which must be an integer."""
 
     path: str
     column: pa.DataType
@@ -103,7 +103,7 @@ class EnumCell:
 
 @dataclass(frozen=True, slots=True)
 class BytesCell:
-    """Bytes as they are: in a binary column, or the items of a vector one after the other."""
+    """Bytes, stored unchanged: in a binary column, or as the items of a vector one after the other."""
 
     path: str
     column: pa.DataType
@@ -126,7 +126,7 @@ class ItemsCell:
 
 @dataclass(frozen=True, slots=True)
 class MapCell:
-    """A map in a column of maps, each key of which must be there once."""
+    """A map in a column of maps.  A map with a repeated key is refused."""
 
     path: str
     column: pa.DataType
@@ -136,7 +136,9 @@ class MapCell:
 
 @dataclass(frozen=True, slots=True)
 class StructCell:
-    """A record.  ``members`` are in the writer's order; the place is that in the struct, None for those passed over."""
+    """A record.  ``members`` are in the writer's order.  The number is the member's index in the struct, or None if the
+    member is passed over.
+    """
 
     path: str
     column: pa.DataType | None
@@ -147,8 +149,9 @@ class StructCell:
 
 @dataclass(frozen=True, slots=True)
 class ChoiceCell:
-    """A union.  A null branch gives null.  With ``places`` each other branch is a member of a struct; without, there is one
-    other branch, whose value is the cell."""
+    """A union.  A null branch gives null.  With ``places``, each other branch is a member of a struct.  Without
+    ``places``, the union has one other branch, and its value is the cell.
+    """
 
     path: str
     column: pa.DataType | None

@@ -77,8 +77,9 @@ _DEPTH_MAX = 8
 
 
 def read_columns(members: Sequence[tuple[Cell, int | None]], cursors: Cursors) -> dict[int, pa.Array]:
-    """Return the array of each column that the datums have, by the column's place.  ``Cursors.doubtful`` says for which rows
-    it must not be used."""
+    """Return the array of each column that the datums have, by the column's index.  The array holds no valid cell for
+    rows in ``Cursors.doubtful``.
+    """
     found = {}
     for cell, place in members:
         array = _read(cell, cursors, None)
@@ -89,7 +90,9 @@ def read_columns(members: Sequence[tuple[Cell, int | None]], cursors: Cursors) -
 
 
 def read_cell(cell: Cell, cursors: Cursors, live: Mask | None = None) -> Any:
-    """Return the array of one cell of each datum; None for a cell that is passed over.  ``live``: see ``cursors``."""
+    """Return the array of one cell of each datum; None for a cell that is passed over.  ``live``: the rows to read
+    (``cursors``).
+    """
     return _read(cell, cursors, live)
 
 
@@ -126,7 +129,7 @@ def _number(cell: NumberCell, cursors: Cursors, live: Mask | None) -> pa.Array:
 
 
 def numbers(cell: NumberCell, values: npt.NDArray[np.int64], live: Mask | None) -> tuple[pa.Array, Mask | None]:
-    """Return the array of a column for these values, and the rows that it cannot hold."""
+    """Return the array of a column for these values, and a mask of the rows whose value does not fit the column."""
     wrong: Mask = np.zeros(len(values), np.bool_)
     if cell.least > -(1 << 63):
         wrong |= values < cell.least
@@ -163,7 +166,7 @@ def _decimal(cell: DecimalCell, cursors: Cursors, live: Mask | None) -> pa.Array
 
 
 def decimals(cell: DecimalCell, sizes: Integers, cursors: Cursors, live: Mask | None) -> pa.Array:
-    """Return an array of the decimals at the cursors, of so many bytes."""
+    """Return an array of the decimals at the cursors.  ``sizes``: the bytes of each decimal."""
     cursors.doubt((sizes == 0) | (sizes > 16), live)
     sizes = np.where(sizes > 16, 0, sizes)
     low = cursors.word(sizes - 8).byteswap().view(np.int64)
@@ -232,7 +235,7 @@ def _bytes(cell: BytesCell, cursors: Cursors, live: Mask | None) -> pa.Array:
 
 
 def blobs(cell: BytesCell, sizes: Integers, cursors: Cursors, live: Mask | None) -> pa.Array:
-    """Return an array of the bytes at the cursors, so many for each."""
+    """Return an array of the bytes at the cursors.  ``sizes``: the number of bytes in each row."""
     if cell.exactly is None:
         return binaries(cursors, sizes, cell.column, live)
     return exact_binaries(cursors, sizes, cell.exactly, cell.column, (live, live))

@@ -35,14 +35,16 @@ class AvroFormat(TypedFormat):
 
 
 def parse_record(schema: WriterSchema, naming: Naming) -> AvroType:
-    """Return the type of a writer schema.  ``SchemaUnusable`` if the schema is not valid, or its records are no rows."""
+    """Return the type that a writer schema defines.  Raises ``SchemaUnusable`` if the schema is not valid, or its
+    records cannot be rows of the table.
+    """
     writer = parse_schema(schema)
     check_record(named(writer), naming)
     return writer
 
 
 class AvroPayloads(TypedPayloads):
-    """``PayloadDecoder`` of Avro.  ``SchemaUnusable``: see ``FramedFormat.decoder``."""
+    """``PayloadDecoder`` of Avro.  Raises ``SchemaUnusable`` in the cases that ``FramedFormat.decoder`` lists."""
 
     steps_max = STEPS_MAX
 

@@ -27,7 +27,7 @@ Growth = tuple[int, int]
 
 
 def growth_of(members: Sequence[tuple[Cell, int | None]]) -> Growth:
-    """Return the growth of rows with these cells."""
+    """Return an upper bound of the memory of rows with these cells, beyond slots of fixed size."""
     return _together(cell for cell, place in members if place is not None)
 
 

@@ -19,7 +19,7 @@ _ALONE = PRIMITIVES | {"enum", "fixed"}
 
 
 class AvroKeyFormat(AvroFormat):
-    """``FramedFormat`` of record keys; ``rows`` are the region key's columns."""
+    """``FramedFormat`` of record keys in Avro.  ``rows`` are the region key's columns."""
 
     def __init__(self, rows: RowSchema, naming: Naming) -> None:
         super().__init__(rows, naming)

@@ -64,9 +64,11 @@ _DAY_S = 86_400
 
 
 def mapped(writer: AvroType, rows: RowSchema, naming: Naming) -> Mapped[tuple[Cell, int | None]]:
-    """Return the cells of a writer schema, with the places of their columns; None for fields that are passed over.
+    """Return the cells of a writer schema.  Each cell has the index of its column, or None if the contract passes the
+    field over.
 
-    ``rows``: by present names."""
+    ``rows``: the columns, by the names that records use now.
+    """
     if not isinstance(writer, AvroRecord):
         raise SchemaUnusable(f"expected a record, whose fields are columns; the schema is {described(writer)}")
     mapper = FieldMapper[AvroType](rows, naming, AvroColumnTypes().of)

@@ -32,11 +32,13 @@ _SHOWN = 100
 
 
 class Logical(NamedTuple):
-    """A logical type that fits its type.  ``precision`` and ``scale`` are those of a decimal.
+    """A valid logical type.  ``precision`` and ``scale`` are those of a decimal.
 
-    Schemas of Kafka Connect have further ones (``CONNECT_NAMES``).  ``epoch-UNIT`` is a time in UTC for columns with and
-    without a zone.  ``zoned-text`` is a time with a zone, as JSON has it.  ``duration-UNIT`` is a duration.  ``clock-UNIT`` is
-    a time of day, or a duration: MySQL's times go beyond a day.  A decimal without a precision has the precision 0."""
+    Schemas of Kafka Connect have further ones (``CONNECT_NAMES``).  ``epoch-UNIT`` is a time in UTC, for columns with
+    and without a zone.  ``zoned-text`` is a time with a zone, written as in JSON.  ``duration-UNIT`` is a duration.
+    ``clock-UNIT`` is a time of day or a duration, because MySQL's times may exceed a day.  A decimal without a
+    precision has the precision 0.
+    """
 
     name: str
     precision: int = 0
@@ -88,7 +90,7 @@ class AvroUnion:
 
 @dataclass(slots=True, eq=False)
 class AvroRecord:
-    """A record.  Its fields come after it is made, since they may name it."""
+    """A record.  Its fields are set after the record is created, because they may refer to the record."""
 
     name: str
     fields: tuple[AvroField, ...] = ()
@@ -139,7 +141,7 @@ CONNECT_PRECISION = "connect.decimal.precision"
 
 
 def parse_schema(schema: WriterSchema) -> AvroType:
-    """Return the type that a writer schema says."""
+    """Return the type that a writer schema defines."""
     check_writer(schema, "avro")
     parser = _Parser()
     for name, known in schema.references:
@@ -148,7 +150,7 @@ def parse_schema(schema: WriterSchema) -> AvroType:
 
 
 def named(type_: AvroType) -> str:
-    """Return the name of a type by which a union tells its branches apart."""
+    """Return the type's name, by which a union distinguishes its branches."""
     match type_:
         case AvroPlain(kind=kind):
             return kind
@@ -163,7 +165,7 @@ def named(type_: AvroType) -> str:
 
 
 def described(type_: AvroType) -> str:
-    """Return words for a type, for messages."""
+    """Return a description of a type, for messages."""
     match type_:
         case AvroPlain(said=said) if said:
             return said
@@ -188,7 +190,7 @@ def described(type_: AvroType) -> str:
 
 
 def takes_no_bytes(type_: AvroType) -> bool:
-    """Return whether each value of the type has no bytes."""
+    """Return whether all values of the type are encoded in zero bytes."""
     match type_:
         case AvroPlain(kind=kind):
             return kind == "null"

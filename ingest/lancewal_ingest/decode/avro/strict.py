@@ -63,7 +63,7 @@ DEPTH_MAX = 64
 
 
 class Datum(ValueBytes):
-    """The bytes of one datum, and the place up to which they are read."""
+    """The bytes of one datum, and the index of the next byte to read."""
 
     __slots__ = ("items_left",)
 
@@ -91,7 +91,9 @@ class Datum(ValueBytes):
         return self.data[begin : self.at]
 
     def blocks(self, cell: Cell) -> Iterator[int]:
-        """Yield the number of items of each block of an array or map.  The caller reads these before it goes on."""
+        """Yield the number of items of each block of an array or map.  The caller must read these items before it asks
+        for the next block.
+        """
         while count := self.number(cell):
             end = None
             if count < 0:
@@ -108,9 +110,10 @@ class Datum(ValueBytes):
 
 
 def read_datum(members: Sequence[tuple[Cell, int | None]], data: bytes, keys: Mapping[int, str]) -> dict[int, Any]:
-    """Return the cell of each column that the datum has, by the column's place.
+    """Return the cell of each column that the datum has, by the column's index.
 
-    ``keys``: name of each primary key column, by its place."""
+    ``keys``: the name of each primary key column, by its index.
+    """
     datum = Datum(data)
     cells: dict[int, Any] = {}
     for cell, place in members:
@@ -128,7 +131,7 @@ def read_datum(members: Sequence[tuple[Cell, int | None]], data: bytes, keys: Ma
 
 
 def read_cell(cell: Cell, datum: Datum) -> Any:
-    """Return the next cell of a datum.  Raises ``Refusal`` of kind ``malformed``."""
+    """Read the next cell of a datum, and return its value.  Raises ``Refusal`` of kind ``malformed``."""
     return _READERS[type(cell)](cell, datum)
 
 

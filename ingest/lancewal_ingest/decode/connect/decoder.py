@@ -79,10 +79,14 @@ class _Group:
 
 
 class ConnectDecoder(NamesNoSchema):
-    """See the module docstring.  Raises ``InvalidSchema`` for a default that is not a value of its column."""
+    """``ValueDecoder`` of Kafka Connect's JSON with schemas.  Raises ``InvalidSchema`` if a default is not a value of
+    its column.
+    """
 
     def __init__(self, rows: RowSchema, naming: Naming = PLAIN, events: MakeTexts | None = None) -> None:
-        """``events``: makes the decoder of payloads of a record; None: payloads are rows, which tell no operation."""
+        """``events``: makes the decoder of payloads that are events of a connector.  None: payloads are rows, and name
+        no operation.
+        """
         self._make = events or (lambda record: ConnectRows(record, rows, naming))
         self.tells_operations = events is not None
         self._naming = naming
@@ -131,9 +135,10 @@ class ConnectDecoder(NamesNoSchema):
         return joined([DecodedValues([], refused), *results])
 
     def schema_texts(self, values: Sequence[bytes]) -> Iterator[tuple[bytes, npt.NDArray[np.int64]]]:
-        """Yield the text of each schema, with the indexes of the values that have it.
+        """Yield the text of each schema, with the indexes of the values that carry it.
 
-        A value that is refused for something else may be left out."""
+        A value that is refused for another reason may be left out.
+        """
         head = self._heads.of(values[0]) if values else None
         if head is not None and pc.all(pc.starts_with(pa.array(values, pa.binary()), head.text)).as_py():
             yield head.schema, np.arange(len(values))  # nearly always, and a tenth of the time
@@ -176,9 +181,11 @@ class ConnectDecoder(NamesNoSchema):
 
 
 class ConnectGrowth:
-    """``Growth`` of these values: of the payload after a head, otherwise of the whole value.
+    """``Growth`` of Kafka Connect's JSON values.  If a value begins with a head (``envelope``), only the bytes after
+    the head count.
 
-    A vector may come in base64, which has no brackets.  So each byte counts once more than in JSON."""
+    A vector may come in base64, which has no brackets.  So each byte counts one more byte than in plain JSON.
+    """
 
     headers: Sequence[str] = ()
 

@@ -32,13 +32,15 @@ class Head(NamedTuple):
 
 
 class Heads:
-    """The heads of many values.  Few are read, and the others compared."""
+    """Cache of the heads of values.  A value that begins with a known head is not parsed again."""
 
     def __init__(self) -> None:
         self._known = KeptByText[Head]()
 
     def of(self, value: bytes, likely: Head | None = None) -> Head | None:
-        """Return the head of a value whose schema comes first; None for any other.  ``likely``: that of a value before."""
+        """Return the head of a value whose schema comes first; None for any other value.  ``likely``: the head of an
+        earlier value, which is tried first.
+        """
         if likely is not None and value.startswith(likely.text):
             return likely
         for length in self._known.lengths:
@@ -50,7 +52,7 @@ class Heads:
 
 
 def head_of(value: bytes) -> Head | None:
-    """Return the head of a value whose schema comes first; None for any other."""
+    """Return the head of a value whose schema comes first; None for any other value."""
     begin = _BEGIN.match(value)
     if begin is None:
         return None
@@ -60,7 +62,9 @@ def head_of(value: bytes) -> Head | None:
 
 
 def payload_after(value: bytes, nbytes: int) -> bytes:
-    """Return the payload of a value whose head has so many bytes.  It is no JSON if the value is none."""
+    """Return the payload of a value whose head has ``nbytes`` bytes.  If the value is not valid JSON, neither is the
+    payload.
+    """
     if value.endswith(b"}"):
         return value[nbytes:-1]
     rest = value[nbytes:].rstrip(BLANKS)
@@ -68,9 +72,11 @@ def payload_after(value: bytes, nbytes: int) -> bytes:
 
 
 def schema_and_payload(value: bytes) -> tuple[bytes, bytes]:
-    """Return both texts of a value in any order.  ``Refusal`` if it has not exactly these two members.
+    """Return the texts of the schema and the payload, in whichever order the value has them.
 
-    The payload is JSON only if a parser says so, and then the value is."""
+    Raises ``Refusal`` if the value does not have exactly these two members.  A JSON parser must still check the
+    payload.  If the payload is valid JSON, the whole value is.
+    """
     texts = dict(member_texts(value, len(_MEMBERS)) or ())
     if texts.keys() != _MEMBERS or not texts["schema"].startswith(b"{"):
         check_members(value)
@@ -79,7 +85,7 @@ def schema_and_payload(value: bytes) -> tuple[bytes, bytes]:
 
 
 def check_members(value: bytes) -> None:
-    """Raise ``Refusal`` if a value is not an object of a schema and a payload.  The whole value is parsed."""
+    """Parse the whole value.  Raise ``Refusal`` if it is not an object with a schema and a payload."""
     members = parse_object(value, twice=True)
     for name in given_twice(members):
         raise Refusal("duplicate_member", "expected each member of an object once; one is there twice", name)

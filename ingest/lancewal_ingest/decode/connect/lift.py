@@ -42,7 +42,9 @@ Note = Callable[[Mask, str, str], None]
 
 
 def lifted(cell: Cell, array: pa.Array, faults: list[Fault]) -> pa.Array:
-    """Return the array of a column.  Add what is wrong with its rows to ``faults``."""
+    """Convert ``array`` to the type of its column, and return the result.  Rows that cannot be converted are added to
+    ``faults``.
+    """
     return _lift(cell, array, None, lambda wrong, kind, message: faults.append(Fault(wrong, Refusal(kind, message))))
 
 

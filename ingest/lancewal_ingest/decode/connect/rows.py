@@ -33,7 +33,7 @@ from lancewal_ingest.decode.value_decoder import DecodedValues, Ops, RefusedValu
 
 
 class ConnectRows:
-    """See the module docstring.  Raises ``SchemaUnusable`` for a schema whose payloads cannot fill the columns."""
+    """Decoder of the payloads of one schema.  Raises ``SchemaUnusable`` if such payloads cannot fill the columns."""
 
     def __init__(self, schema: AvroRecord, rows: RowSchema, naming: Naming) -> None:
         called = rows.called(naming.fields)
@@ -45,7 +45,7 @@ class ConnectRows:
             self._json = JsonDecoder(wire_rows(rows, self._cells), wire_naming(schema, called, self._cells, naming))
 
     def decode(self, payloads: Sequence[bytes], ops: Ops) -> DecodedValues:
-        """Return the rows and the refusals of ``payloads``.  ``ops`` has the operation of each."""
+        """Return the rows and the refusals of ``payloads``.  ``ops`` has the operation of each payload."""
         refused_alike = self._mapped.all_refused(len(payloads))
         if refused_alike is not None:
             return refused_alike

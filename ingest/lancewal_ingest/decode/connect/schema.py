@@ -63,7 +63,9 @@ class NamedRecord(NamedTuple):
 
 
 def parse_schema(text: bytes, naming: Naming = PLAIN) -> NamedRecord:
-    """Return the record that a schema says, and the schema's name, which ``naming`` may demand."""
+    """Return the record that a schema defines, and its name.  Raises ``SchemaUnusable`` if ``naming`` requires another
+    name.
+    """
     if len(text) > SCHEMA_BYTES_MAX:
         raise SchemaUnusable(f"the schema has more than {SCHEMA_BYTES_MAX} bytes")
     try:

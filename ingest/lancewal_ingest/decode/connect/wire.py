@@ -32,14 +32,16 @@ ABSENT = pa.bool_()
 
 
 def wire_rows(rows: RowSchema, cells: Mapping[int, Cell]) -> RowSchema:
-    """Return the columns in JSON's types.  ``cells``: the cell of each column that the schema has, by its place."""
+    """Return the columns with the types in which the JSON decoder reads them.  ``cells``: the cell of each column that
+    the schema has, by the column's index.
+    """
     types = [wire_type(cells[place]) if place in cells else ABSENT for place in range(len(rows.columns))]
     columns = [field.with_type(type_) for field, type_ in zip(rows.columns, types, strict=True)]
     return RowSchema(pa.schema(columns), rows.primary_key, rows.region_key)
 
 
 def wire_naming(schema: AvroRecord, rows: RowSchema, cells: Mapping[int, Cell], naming: Naming) -> Naming:
-    """Return the naming of payloads.  ``rows``: by present names."""
+    """Return the names that members of the payload may have.  ``rows``: the columns, by the names that records use now."""
     names = rows.columns.names
     called = _names(schema.fields, naming.in_values(rows).columns, naming.names)
     forms: dict[str, Form] = {
@@ -52,7 +54,7 @@ def wire_naming(schema: AvroRecord, rows: RowSchema, cells: Mapping[int, Cell], 
 
 
 def value_cell(cell: Cell) -> Cell:
-    """Return the cell of a value that is not null."""
+    """Return the cell of the values that are not null: of a nullable field, the branch that is not null."""
     return next(one for one in cell.branches if not is_null(one)) if isinstance(cell, ChoiceCell) else cell
 
 

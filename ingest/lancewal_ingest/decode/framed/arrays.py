@@ -32,13 +32,15 @@ def validity(valid: Mask | None) -> pa.Buffer | None:
 
 
 def fixed_width(values: npt.NDArray[Any], type_: pa.DataType, valid: Mask | None, count: int | None = None) -> pa.Array:
-    """Return an array of the bytes of ``values``.  ``count``: values of the type in it, if these are not its items."""
+    """Return an array whose buffer is the bytes of ``values``.  ``count``: the length of the array, if it differs from
+    that of ``values``.
+    """
     buffers = [validity(valid), pa.py_buffer(np.ascontiguousarray(values))]
     return pa.Array.from_buffers(type_, len(values) if count is None else count, buffers)
 
 
 def as_wide(values: npt.NDArray[Any], column: pa.DataType) -> npt.NDArray[Any]:
-    """Return floats as the column has them, whose floats are as wide or wider."""
+    """Return floats in the width of the column, which must not be narrower than that of ``values``."""
     return values if values.itemsize * 8 == column.bit_width else values.astype("<f8")
 
 
@@ -70,7 +72,9 @@ def binaries(cursors: Cursors, sizes: Integers, column: pa.DataType, valid: Mask
 def exact_binaries(
     cursors: Cursors, sizes: Integers, exactly: int, column: pa.DataType, masks: tuple[Mask | None, Mask | None]
 ) -> pa.Array:
-    """Return the next bytes of each row, for a column whose values have ``exactly`` so many.  ``masks``: live and valid."""
+    """Return the next bytes of each row, for a column whose values all have ``exactly`` bytes.  ``masks``: the live
+    rows, and the valid ones.
+    """
     live, valid = masks
     whole = sizes == exactly
     cursors.doubt(~whole, live)
@@ -79,7 +83,7 @@ def exact_binaries(
 
 
 def uuids(cursors: Cursors, sizes: Integers, column: pa.DataType, live: Mask | None, valid: Mask | None) -> pa.Array:
-    """Return the next bytes of each row, which are a uuid as text."""
+    """Return uuids, parsed from the next bytes of each row, which hold the text of a uuid."""
     whole = sizes == 36
     cursors.doubt(~whole, live)
     letters = values_of(cursors.runs(np.where(whole, sizes, 0)), np.dtype(np.uint8)).reshape(-1, 36)
@@ -91,7 +95,7 @@ def uuids(cursors: Cursors, sizes: Integers, column: pa.DataType, live: Mask | N
 
 
 def struct_of(column: pa.DataType, children: Mapping[int, pa.Array], count: int, valid: Mask | None) -> pa.Array:
-    """Return structs of the members at these places.  Other members are null."""
+    """Return structs.  ``children``: arrays of members, by their index in the struct.  Other members are null."""
     arrays = [
         children[place] if place in children else pa.nulls(count, column.field(place).type)
         for place in range(column.num_fields)
@@ -100,14 +104,14 @@ def struct_of(column: pa.DataType, children: Mapping[int, pa.Array], count: int,
 
 
 def list_of(column: pa.DataType, items: pa.Array, counts: Integers, valid: Mask | None) -> pa.Array:
-    """Return lists of so many of the items each."""
+    """Return lists of ``items``.  ``counts``: the number of items in each list."""
     ends = np.zeros(len(counts) + 1, np.int32)
     np.cumsum(counts, out=ends[1:])
     return pa.Array.from_buffers(column, len(counts), [validity(valid), pa.py_buffer(ends)], children=[items])
 
 
 def map_of(column: pa.DataType, entries: pa.Array, cursors: Cursors) -> pa.Array:
-    """Return maps of lists of entries.  A row with a key twice becomes doubtful."""
+    """Return maps made of lists of ``entries``.  A row with a repeated key becomes doubtful."""
     bits, ends = entries.buffers()[:2]
     borders = np.frombuffer(ends, np.int32, len(entries) + 1)
     counts = borders[1:] - borders[:-1]
@@ -122,7 +126,9 @@ def map_of(column: pa.DataType, entries: pa.Array, cursors: Cursors) -> pa.Array
 
 
 def vectors(column: pa.DataType, items: pa.Array, cursors: Cursors, counts: Integers, valid: Mask | None) -> pa.Array:
-    """Return vectors.  Each row has as many of the items as the column needs, or none."""
+    """Return vectors of ``items``.  ``counts``: the number of items in each row, either the length of the column's
+    vectors or 0.  A row with 0 items must not be valid.
+    """
     size, filled = column.list_size, counts > 0
     values = (
         np.frombuffer(items.buffers()[1], items.type.to_pandas_dtype(), len(items))
@@ -142,9 +148,10 @@ def vectors(column: pa.DataType, items: pa.Array, cursors: Cursors, counts: Inte
 def integer_items(
     cursors: Cursors, counts: Integers, column: pa.DataType, read: Callable[[Cursors], pa.Array]
 ) -> pa.Array:
-    """Return the integers of all lists, so many of each row, and move the cursors.
+    """Read ``counts`` integers in each row, move the cursors, and return all integers in one array.
 
-    An integer ends with the next byte below 0x80.  ``read`` returns what cursors at all of them read."""
+    The last byte of an integer is below 0x80.  ``read`` reads one integer at each of the cursors that it gets.
+    """
     lasts = cursors.lasts()
     firsts = np.searchsorted(lasts, cursors.at)
     sums = np.cumsum(counts)
@@ -166,7 +173,7 @@ def integer_items(
 
 
 def values_of(runs: pa.Array, form: np.dtype[Any]) -> npt.NDArray[Any]:
-    """Return the bytes of all rows, one row after the other, as values."""
+    """Return the bytes of all rows, one row after the other, as an array of ``form``."""
     _, ends, data = runs.buffers()
     count = int(np.frombuffer(ends, np.int32, len(runs) + 1)[-1]) // form.itemsize if len(runs) else 0
     return np.frombuffer(data, form, count) if count else np.empty(0, form)

@@ -27,7 +27,7 @@ _UUID = re.compile(rb"[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}")
 
 
 class ValueBytes:
-    """The bytes of one value, and the place up to which they are read."""
+    """The bytes of one value, and the index of the next byte to read."""
 
     __slots__ = ("at", "data", "late")
 
@@ -38,21 +38,23 @@ class ValueBytes:
         """The first refusal that comes from a column, and not from the bytes."""
 
     def refuse(self, kind: str, path: str, expected: str) -> object:
-        """Note that the column of a cell cannot hold it, and return ``REFUSED``."""
+        """Note that a column cannot hold its cell, and return ``REFUSED``."""
         return self.refused(Refusal(kind, f"column {path!r}: expected {expected}"))
 
     def refused(self, refusal: Refusal) -> object:
-        """Note the refusal of a column, and return ``REFUSED``.  The first refusal stays."""
+        """Note a refusal, and return ``REFUSED``.  Only the first refusal of a value is kept."""
         if self.late is None:
             self.late = refusal
         return REFUSED
 
     def where(self, of: Any) -> str:
-        """Return words for the place of a cell.  They are made only for a message."""
+        """Return the name of a cell's place in the schema, for a message."""
         return str(of)
 
     def long_varint(self, end: int, of: Any) -> int:
-        """Return the next integer of several bytes, which has at most 64 bits.  ``end``: the place that ends its value."""
+        """Return the next integer, which has several bytes and at most 64 bits.  ``end``: the index after the last byte
+        that the integer may use.
+        """
         value = shift = 0
         for byte in self.data[self.at : min(self.at + _VARINT_BYTES_MAX, end)]:
             self.at += 1
@@ -74,17 +76,17 @@ class ValueBytes:
 
 
 def malformed(where: str, expected: str) -> NoReturn:
-    """Refuse a value whose bytes are not what its schema says at a place."""
+    """Raise ``Refusal`` of kind ``malformed``: the bytes at ``where`` do not match the schema."""
     raise Refusal("malformed", f"{where}: expected {expected}")
 
 
 def vector_of(data: bytes, column: pa.DataType) -> Any:
-    """Return the items of a vector that comes as the bytes of its items."""
+    """Return the items of a vector whose value is the bytes of its items, little endian."""
     return np.frombuffer(data, np.dtype(column.value_type.to_pandas_dtype()).newbyteorder("<"))
 
 
 def array_of(cells: Sequence[Any], type_: pa.DataType) -> pa.Array:
-    """Return an array of cells.  Those of a list or map are arrays, those of a struct are dicts."""
+    """Return an Arrow array of cells.  Cells of a list or map are arrays, and cells of a struct are dicts."""
     if pa.types.is_list(type_) or pa.types.is_map(type_):
         item = type_.value_type if pa.types.is_list(type_) else pa.struct([type_.key_field, type_.item_field])
         ends = np.cumsum([0, *(0 if cell is None else len(cell) for cell in cells)], dtype=np.int32)
@@ -102,7 +104,7 @@ def array_of(cells: Sequence[Any], type_: pa.DataType) -> pa.Array:
 
 
 def uuid_of(text: bytes) -> bytes | None:
-    """Return the bytes of a uuid that comes as text; None if the text is none."""
+    """Return the 16 bytes of a uuid from its text; None if the text is not a uuid."""
     return bytes.fromhex(text.replace(b"-", b"").decode()) if _UUID.fullmatch(text) else None
 
 

@@ -28,12 +28,14 @@ _ONE, _THREE = np.uint64(1), np.uint64(3)
 
 
 class Cursors:
-    """See the module docstring."""
+    """A cursor into each datum of a chunk.  Each read returns one value for every row, and moves the cursors."""
 
     __slots__ = ("_lasts", "at", "buffer", "data", "depth", "doubtful", "ends", "limit", "steps_left", "words")
 
     def __init__(self, data: npt.NDArray[np.uint8], starts: Integers, ends: Integers, steps: int) -> None:
-        """``starts`` and ``ends`` of the datums within ``data``, in ascending order.  ``steps``: ``steps_left``."""
+        """``starts`` and ``ends``: where each datum lies in ``data``, in ascending order.  ``steps``: the initial
+        ``steps_left``.
+        """
         self.data = np.zeros(_BEFORE + len(data) + _AFTER, np.uint8)
         self.data[_BEFORE : _BEFORE + len(data)] = data
         self.buffer = pa.py_buffer(self.data)
@@ -52,7 +54,7 @@ class Cursors:
         """Types that are passed over and are being read, inside each other."""
 
     def some(self, rows: Integers, at: Integers) -> Cursors:
-        """Return cursors for some rows, which stand at other places.  A row may be there several times."""
+        """Return new cursors for ``rows``, at the positions ``at`` in the buffer.  A row may be listed several times."""
         few = object.__new__(Cursors)
         few.data, few.buffer, few.words, few.limit = self.data, self.buffer, self.words, self.limit
         few._lasts = self._lasts
@@ -62,14 +64,15 @@ class Cursors:
         return few
 
     def within(self, sizes: Integers) -> Cursors:
-        """Return cursors for the next bytes of each row, so many, as datums of their own.  ``sizes``: what ``room``
-        returned."""
+        """Return cursors whose datums are the next ``sizes`` bytes of each row.  ``sizes``: what ``room`` returned."""
         inner = self.some(np.arange(len(self)), self.at.copy())
         inner.ends = np.minimum(self.at + sizes, self.limit)
         return inner
 
     def lasts(self) -> Integers:
-        """Return the places of all bytes that end an integer, if they are in one.  They are looked for once in a chunk."""
+        """Return the index of each byte below 0x80, which would be the last byte of an integer.  The indexes are
+        computed once for a chunk.
+        """
         if not self._lasts:
             self._lasts.append(np.flatnonzero(self.data < 0x80))
         return self._lasts[0]
@@ -78,11 +81,13 @@ class Cursors:
         return len(self.at)
 
     def doubt(self, rows: Mask, live: Mask | None) -> None:
-        """Make rows doubtful where they are live."""
+        """Mark those of ``rows`` that are live as doubtful."""
         self.doubtful |= rows if live is None else rows & live
 
     def move(self, count: int | Integers, live: Mask | None) -> None:
-        """Move the cursors of live rows.  A row whose ``count`` may exceed its datum must be checked before (``room``)."""
+        """Move the cursors of live rows by ``count`` bytes.  If ``count`` may exceed what is left of a datum, the
+        caller must check it before (``room``).
+        """
         self.at += count if live is None else count * live
         np.minimum(self.at, self.limit, out=self.at)
 
@@ -95,12 +100,14 @@ class Cursors:
         return found
 
     def word(self, shift: int | Integers = 0) -> npt.NDArray[np.uint64]:
-        """Return the 8 bytes from the cursor on, little endian.  ``shift``: from other places on."""
+        """Return the 8 bytes after each cursor as a little endian integer.  ``shift``: the number of bytes to skip
+        before them.
+        """
         found: npt.NDArray[np.uint64] = self.words[self.at + shift].view("<u8")
         return found
 
     def varints(self, live: Mask | None) -> npt.NDArray[np.uint64]:
-        """Return the next integer of each row, of at most 64 bits in at most 10 bytes."""
+        """Return the next varint of each row, which has at most 64 bits and 10 bytes."""
         first = self.data.take(self.at)
         if live is not None:
             first *= live
@@ -130,11 +137,13 @@ class Cursors:
         return word
 
     def numbers(self, live: Mask | None) -> npt.NDArray[np.int64]:
-        """Return the next integer of each row, which has its sign in the lowest bit."""
+        """Return the next zigzag varint of each row, which has its sign in the lowest bit."""
         return signed(self.varints(live))
 
     def room(self, sizes: Integers, live: Mask | None) -> Integers:
-        """Return the sizes that fit into what is left of each datum, 0 in place of others, which become doubtful."""
+        """Return ``sizes``, with 0 in place of each size that exceeds what is left of its datum.  Such rows become
+        doubtful.
+        """
         wrong = (sizes < 0) | (sizes > self.ends - self.at)
         if live is not None:
             wrong &= live

@@ -66,7 +66,7 @@ value may name another path."""
 
 
 class FramedFormat(Protocol):
-    """A format of payloads, for the columns of one contract."""
+    """A format of payloads, such as Avro, set up for the columns of one contract."""
 
     name: str
     """The format's name in messages."""
@@ -80,12 +80,15 @@ class FramedFormat(Protocol):
     """Names by which payloads may call columns."""
 
     def decoder(self, schema: WriterSchema, path: tuple[int, ...]) -> PayloadDecoder:
-        """Return the decoder of payloads of one writer schema.  ``SchemaUnusable`` if the schema is not valid, or of another
-        kind, or cannot fill the columns, or its records have another name (``check_record``)."""
+        """Return the decoder of payloads of one writer schema.
+
+        Raises ``SchemaUnusable`` if the schema is not valid, is of another kind, cannot fill the columns, or names its
+        records differently (``check_record``).
+        """
 
 
 class FramedDecoder:
-    """See the module docstring."""
+    """``ValueDecoder`` of values that name a stored schema."""
 
     def __init__(
         self,
@@ -113,7 +116,7 @@ class FramedDecoder:
         self.growth = FramedGrowth(self, self._frames, header)
 
     def other_format(self, value: bytes, headers: HeaderList | None) -> str | None:
-        """Return a message about ids in Apicurio's headers.  Otherwise None: the frame says already what is wrong."""
+        """Return advice if a header shows that Apicurio's serializer wrote the value; otherwise None."""
         found = next((name for name, _ in headers or () if name in self._ids_elsewhere), None)
         return None if found is None else f"the schema's id is in the header {found}: {APICURIO_ADVICE}"
 
@@ -153,9 +156,11 @@ class FramedDecoder:
         return [(key, indexes) for key, _, indexes in self.messages_of(values, headers)]
 
     def messages_of(self, values: Sequence[bytes | None], headers: HeaderValues) -> Sequence[NamedMessage]:
-        """Return the schemas that values name, each with a path (``frames``) and the indexes of the values.
+        """Return the schemas that values name.  Each comes with the path of its message (``frames``) and the indexes of
+        its values.
 
-        A path to the first message is empty, unless it is written out before the value."""
+        The path of a schema's first message is empty, unless the frame has that path written out.
+        """
         named = self._in_headers(headers)
         shared = self._frames.shared(values, named)
         if shared is not None:
@@ -185,7 +190,9 @@ class FramedDecoder:
         return named
 
     def growth_of(self, key: SchemaKey, path: tuple[int, ...]) -> tuple[int, int]:
-        """Return the growth of payloads (``PayloadDecoder.growth``).  Any version up to the one that counts may decode."""
+        """Return the largest growth (``PayloadDecoder.growth``) among the versions of a schema that may decode the
+        payload.
+        """
         count, largest = self._accepted.get(key, 1), (0, 0)
         known = self._schemas.known(key)
         if not known and self._schemas.asked_first:
@@ -292,8 +299,9 @@ class FramedDecoder:
 class FramedGrowth:
     """``Growth`` of values with frames.
 
-    A value whose schema is not in memory counts with ``_GROWTH``.  A value that waits for its schema counts as it came, since
-    no row of it takes memory before."""
+    A value whose schema is not in memory counts with ``_GROWTH``.  A value that waits for its schema counts with its
+    own size only, because no row is made of it yet.
+    """
 
     def __init__(self, decoder: FramedDecoder, frames: FrameReader, header: str) -> None:
         self._decoder = decoder

@@ -67,7 +67,7 @@ class Framed:
     payloads: Payloads
 
     def some(self, chosen: npt.NDArray[np.bool_]) -> Framed:
-        """Return the chosen ones of these values."""
+        """Return the values for which ``chosen`` is true."""
         of = self.payloads
         return Framed(self.key, self.path, self.indexes[chosen], Payloads(of.data, of.starts[chosen], of.ends[chosen]))
 
@@ -81,8 +81,9 @@ def key_of_guid(guid: bytes) -> SchemaKey:
 
 
 class FrameReader:
-    """Reader of the frames of many values.  ``paths``: whether a frame ends with a path.  ``header``: the name of the header
-    that may have the frame."""
+    """Reader of the frames of many values.  ``paths``: whether a frame ends with a path.  ``header``: the name of the
+    header that may hold the frame.
+    """
 
     def __init__(self, expected: str, *, paths: bool, header: str = SCHEMA_HEADER) -> None:
         self._expected = expected
@@ -94,9 +95,11 @@ class FrameReader:
     def shared(
         self, values: Sequence[bytes | None], named: pa.Array | None
     ) -> tuple[SchemaKey, tuple[int, ...]] | None:
-        """Return the schema and the path that all values name in the usual frame, as nearly always.  None: look at each.
+        """Return the schema and the path if all values have the same usual frame, as they nearly always do.  None: each
+        frame must be read (``read``).
 
-        The usual frame is an id before the payload, and a count of 0 in place of a path."""
+        The usual frame is an id before the payload, and a count of 0 in place of a path.
+        """
         if None in values or (named is not None and named.null_count < len(named)):
             return None
         heads = set(map(self._head, values))
@@ -107,7 +110,7 @@ class FrameReader:
         return key, FIRST_MESSAGE if self._paths else ()
 
     def read(self, values: Sequence[bytes], named: pa.Array | None) -> tuple[list[Framed], list[RefusedValue]]:
-        """Return the values by schema, and refusals of those without a frame.  ``named`` has the header of each value."""
+        """Group the values by schema, and refuse those without a frame.  ``named`` has the header of each value."""
         shared = self.shared(values, named)
         if shared is not None:
             return [Framed(*shared, np.arange(len(values)), Payloads.of(values, self._head_bytes))], []

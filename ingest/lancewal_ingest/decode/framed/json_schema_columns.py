@@ -27,7 +27,9 @@ _CHOICES = ("oneOf", "anyOf")
 
 
 def columns_of(text: str) -> Iterator[tuple[str, pa.DataType | None]]:
-    """Yield the name of each property, with the type of a column for it; None if there is none."""
+    """Yield the name of each property and the type of a column for it.  The type is None if no column can hold the
+    property.
+    """
     try:
         schema = orjson.loads(text)
     except orjson.JSONDecodeError:

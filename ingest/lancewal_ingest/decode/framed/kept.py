@@ -22,7 +22,7 @@ TEXTS_BYTES_MAX = 2 << 20
 
 
 class KeptByText(Generic[T]):
-    """Findings by text.  There are at most ``texts_max`` texts, of at most ``TEXTS_BYTES_MAX`` together."""
+    """Cache by text.  It holds at most ``texts_max`` texts, with at most ``TEXTS_BYTES_MAX`` bytes together."""
 
     def __init__(self, texts_max: int = TEXTS_MAX) -> None:
         self._texts_max = texts_max
@@ -43,7 +43,9 @@ class KeptByText(Generic[T]):
             return self._found[text][0]
 
     def put(self, text: bytes, found: T, nbytes: int | None = None) -> T:
-        """Keep what was found, and return it.  ``nbytes``: the bytes of the whole text, if ``text`` is only its name."""
+        """Put ``found`` into the cache, and return it.  ``nbytes``: the size to count, if ``text`` only stands for a
+        longer text.
+        """
         nbytes = len(text) if nbytes is None else nbytes
         if nbytes > TEXTS_BYTES_MAX:
             return found

@@ -36,7 +36,7 @@ _FLOAT_DIGITS = {2: 11, 4: 24, 8: 53}
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """The columns, or the members of a struct."""
+    """The columns of a table, or the members of one struct."""
 
     fields: pa.Schema | pa.StructType
     names: Names | None
@@ -45,7 +45,7 @@ class Level:
 
 
 class PlacedField(NamedTuple, Generic[T]):
-    """A field of a writer schema, and its place among the columns or members."""
+    """A field of a writer schema, and the index of its column or member."""
 
     name: str
     type: T
@@ -60,7 +60,7 @@ class PlacedField(NamedTuple, Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Mapped(Generic[M]):
-    """Fields of a writer schema as a format made them for the columns of a contract."""
+    """Result of mapping a writer schema to the columns of a contract."""
 
     members: Sequence[M]
     """In the writer's order.  Empty if fields are unknown and others do not fit."""
@@ -71,21 +71,24 @@ class Mapped(Generic[M]):
     """Names other than present ones that each row uses."""
 
     def all_refused(self, count: int) -> DecodedValues | None:
-        """Return the result for so many payloads if every payload is refused, otherwise None."""
+        """If the schema cannot fill the columns, return a result that refuses all ``count`` payloads.  Otherwise return
+        None.
+        """
         if self.refusal is None:
             return None
         every = [RefusedValue.of(place, self.refusal) for place in range(count)]
         return DecodedValues([], every, {}, self.new_fields)
 
     def uses(self, rows: int) -> Counter[OtherName]:
-        """Return the number of uses of each name by so many rows."""
+        """Return how often ``rows`` rows use each former, dropped or unknown name."""
         return Counter({name: times * rows for name, times in Counter(self.used).items() if rows})
 
 
 class FieldMapper(Generic[T]):
-    """Mapping of the fields of one writer schema.  ``rows``: by present names.
+    """Mapping of the fields of one writer schema.  ``rows``: the columns, by the names that records use now.
 
-    ``column_of`` returns the type of a column that holds each value of a type, None if there is no such column."""
+    ``column_of`` returns the type of a column that holds every value of a type; None if there is no such column.
+    """
 
     def __init__(self, rows: RowSchema, naming: Naming, column_of: Callable[[T], pa.DataType | None]) -> None:
         self._rows = rows
@@ -99,7 +102,9 @@ class FieldMapper(Generic[T]):
         self._held: set[int] = set()
 
     def mapped(self, fields: Iterable[tuple[str, T]], make: Callable[[PlacedField[T]], M]) -> Mapped[M]:
-        """Return what ``make`` makes of the fields at the top.  ``SchemaUnusable`` if they cannot fill the columns."""
+        """Call ``make`` for each field at the top level, and return the results.  Raises ``SchemaUnusable`` if the
+        fields cannot fill the columns.
+        """
         made: list[M] = []
         try:
             made = self.members(fields, self._columns, make)
@@ -120,7 +125,9 @@ class FieldMapper(Generic[T]):
         return Mapped(made, refusal, self._new_fields, self._used)
 
     def members(self, fields: Iterable[tuple[str, T]], level: Level, make: Callable[[PlacedField[T]], M]) -> list[M]:
-        """Return what ``make`` makes of each field.  Raise the first ``SchemaUnusable`` after all fields were looked at."""
+        """Call ``make`` for each field, and return the results.  After the last field, raise the first
+        ``SchemaUnusable`` that occurred.
+        """
         given = list(fields)
         at = {one.name: place for place, one in enumerate(level.fields)}
         twice = None if level.names is None else level.names.twice([name for name, _ in given])
@@ -173,7 +180,7 @@ class FieldMapper(Generic[T]):
 
 
 def integers_of(column: pa.DataType) -> range | None:
-    """Return the integers that a column of numbers holds exactly; None for another column."""
+    """Return the range of integers that a numeric column holds exactly; None for any other column."""
     if pa.types.is_integer(column):
         return integer_range(column)
     if not pa.types.is_floating(column):
@@ -183,12 +190,12 @@ def integers_of(column: pa.DataType) -> range | None:
 
 
 def holds_floats(column: pa.DataType, width: int) -> bool:
-    """Return whether a column holds all floats of so many bytes."""
+    """Return whether a column holds all floats of ``width`` bytes."""
     return column in ((pa.float32(), pa.float64()) if width == 4 else (pa.float64(),))
 
 
 def size_of(column: pa.DataType) -> int | None:
-    """Return the bytes of each value in a column of bytes of one length, or of vectors; None for another column."""
+    """Return the bytes of each value, for a column of vectors or of bytes of a fixed length; None for any other column."""
     if pa.types.is_fixed_size_binary(column):
         return int(column.byte_width)
     if pa.types.is_fixed_size_list(column):
@@ -197,5 +204,5 @@ def size_of(column: pa.DataType) -> int | None:
 
 
 def mismatch(column: pa.DataType, path: str, found: str) -> SchemaUnusable:
-    """Return the error of a field whose type does not fit its column.  ``found``: words for the type."""
+    """Return the error for a field whose type does not fit its column.  ``found``: a description of the field's type."""
     return SchemaUnusable(f"column {path!r}: expected a type that fits {column}; the schema has {found}", "type")

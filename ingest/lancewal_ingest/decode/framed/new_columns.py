@@ -19,18 +19,18 @@ _ALL_FIELDS_MAX = 1 << 16
 
 
 class ColumnRoom:
-    """Room for the fields of the columns of one schema."""
+    """Counter that limits how many fields the columns proposed for one schema may have."""
 
     def __init__(self) -> None:
         self._of_all = _ALL_FIELDS_MAX
         self._of_column = 0
 
     def begin(self) -> None:
-        """Begin a column."""
+        """Begin to count the fields of the next column."""
         self._of_column = _FIELDS_MAX
 
     def take(self) -> bool:
-        """Take the room of one field, and return whether there was any."""
+        """Count one more field.  Return False if the limit is reached."""
         has_room = min(self._of_column, self._of_all) > 0
         self._of_column -= has_room
         self._of_all -= has_room
@@ -38,7 +38,7 @@ class ColumnRoom:
 
 
 def struct_of_all(members: Iterable[tuple[str, pa.DataType | None]]) -> pa.DataType | None:
-    """Return a struct of the members; None if there are none, or one cannot be a column.  The first such member ends it."""
+    """Return a struct type of the members.  None if there are none, or if a member cannot be a column."""
     found = []
     for name, type_ in members:
         if type_ is None:
@@ -48,7 +48,7 @@ def struct_of_all(members: Iterable[tuple[str, pa.DataType | None]]) -> pa.DataT
 
 
 def possible(type_: pa.DataType | None) -> pa.DataType | None:
-    """Return the type if a column can have it, otherwise None."""
+    """Return ``type_`` if a column can have this type, otherwise None."""
     if type_ is None:
         return None
     try:

@@ -31,7 +31,7 @@ from lancewal_ingest.decode.value_decoder import DecodedValues, Indexes, Ops, Re
 
 @dataclass(frozen=True, slots=True)
 class Payloads:
-    """Payloads in one buffer, in its order."""
+    """Payloads that lie in one buffer, in ascending order."""
 
     data: npt.NDArray[np.uint8]
     """The values one after the other, frames included."""
@@ -49,24 +49,26 @@ class Payloads:
 
 
 class SchemaUnusable(Exception):
-    """Error about a writer schema of which no payload can become a row.  The message holds no content of a value.
+    """Error about a writer schema none of whose payloads can become a row.  The message holds no content of a value.
 
-    ``kind``: see ``outcomes.KINDS``."""
+    ``kind``: one of ``outcomes.KINDS``.
+    """
 
     def __init__(self, message: str, kind: str = "unusable_schema") -> None:
         super().__init__(message)
         self.kind = kind
 
     def result(self, indexes: Indexes, naming: Naming) -> DecodedValues:
-        """Return the result for the values at ``indexes``, which have this schema.  Records of another name may be passed
-        over."""
+        """Return the result for the values at ``indexes``, which name this schema.  All are refused, or passed over if
+        the contract passes records of other names over.
+        """
         if self.kind == OTHER_RECORD and naming.passes_others:
             return DecodedValues([], [], passed_over={OTHER_RECORD: indexes})
         return DecodedValues([], [RefusedValue(index, self.kind, str(self)) for index in indexes.tolist()])
 
 
 def check_writer(schema: WriterSchema, kind: SchemaKind) -> None:
-    """Raise ``SchemaUnusable`` if a writer schema is of another kind, larger than any stored one, or no Unicode."""
+    """Raise ``SchemaUnusable`` if a writer schema is of another kind, too large to be stored, or not valid Unicode."""
     if schema.kind != kind:
         raise SchemaUnusable(f"expected a schema of kind {kind}; it is of kind {schema.kind}")
     try:
@@ -78,32 +80,37 @@ def check_writer(schema: WriterSchema, kind: SchemaKind) -> None:
 
 
 def check_record(name: str, naming: Naming) -> None:
-    """Raise ``SchemaUnusable`` if records of this name are no rows (``Naming.record``)."""
+    """Raise ``SchemaUnusable`` if the contract expects records of another name (``Naming.record``)."""
     if naming.record is not None and name != naming.record:
         raise SchemaUnusable(f"expected a record of the name {naming.record!a} (table.format.record)", OTHER_RECORD)
 
 
 class PayloadDecoder(Protocol):
-    """Decoder of the payloads of one writer schema; see the guarantees of the module."""
+    """Decoder of the payloads of one writer schema.  The module docstring has its guarantees."""
 
     @property
     def tells_presence(self) -> bool:
-        """Whether payloads say which columns a patch has, and ``present`` of its rows holds them."""
+        """Whether the payload of a patch shows which columns it sets.  If so, the ``present`` of its rows lists these
+        columns.
+        """
 
     @property
     def tells_null(self) -> bool:
-        """Whether payloads tell presence, and also which columns are null.  Otherwise a header may say more."""
+        """Whether payloads show which columns are absent and which are null.  If not, the header ``lancewal.fields``
+        may.
+        """
 
     @property
     def fills(self) -> Collection[str]:
-        """Present names of the columns for which the writer schema has a field."""
+        """Names of the columns for which the writer schema has a field, as records name these columns now."""
 
     @property
     def growth(self) -> tuple[int, int]:
         """Upper bound of the bytes that a row takes in Arrow beyond its slots of fixed size.
 
-        The first number counts for each byte of the payload, the second for each row.  Enumerations' names, defaults and
-        packed numbers count."""
+        The first number is per byte of the payload, the second per row.  Names of enumerations, defaults and packed
+        numbers are included.
+        """
 
     def decode(self, payloads: Payloads, ops: Ops) -> DecodedValues:
-        """Return the rows and the refusals of ``payloads``.  ``ops`` has the operation of each."""
+        """Return the rows and the refusals of ``payloads``.  ``ops`` has the operation of each payload."""

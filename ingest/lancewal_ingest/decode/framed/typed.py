@@ -42,9 +42,10 @@ _SPARSE = 4
 
 
 class TypedFormat:
-    """The part of a ``FramedFormat`` that is the same for all schemas with fields.
+    """The part of a ``FramedFormat`` that Avro and Protobuf share.
 
-    ``InvalidSchema`` if a default is not a value of its column: before any schema is known."""
+    Raises ``InvalidSchema`` at once if a default is not a value of its column, before any schema is known.
+    """
 
     schemas_have_fields = True
     tells_operations = False
@@ -58,7 +59,7 @@ class TypedFormat:
 
 
 class TypedPayloads(ABC):
-    """``PayloadDecoder`` of one writer schema, without its two readers."""
+    """``PayloadDecoder`` of one writer schema.  Sub-classes add the columnar reader and the strict one."""
 
     tells_presence = tells_null = False
     steps_max = 0
@@ -67,8 +68,9 @@ class TypedPayloads(ABC):
     def __init__(
         self, mapped: Mapped[Any], held: Collection[int], growth: tuple[int, int], rows: RowSchema, naming: Naming
     ) -> None:
-        """``held``: places of the columns for which the schema has a field.  ``growth``: without defaults.  ``rows``: by
-        present names."""
+        """``held``: the indexes of the columns for which the schema has a field.  ``growth``: without defaults.
+        ``rows``: the columns, by the names that records use now.
+        """
         self._rows = rows
         self._mapped = mapped
         self._held = frozenset(held)
@@ -86,21 +88,25 @@ class TypedPayloads(ABC):
 
     @abstractmethod
     def read_columns(self, cursors: Cursors) -> dict[int, pa.Array]:
-        """Return the array of each held column.  ``Cursors.doubtful`` says for which rows it must not be used."""
+        """Return the array of each column in ``held``.  The array holds no valid cell for rows in ``Cursors.doubtful``."""
 
     @abstractmethod
     def read_one(self, data: bytes, keys: Mapping[int, str], other_names: Counter[OtherName]) -> Mapping[int, Any]:
-        """Return the cell of each held column, by the strict reader.  ``Refusal`` if the payload is bad.
+        """Read one payload with the strict reader, and return the cell of each column in ``held``.  Raises ``Refusal``
+        if the payload is bad.
 
-        ``keys``: name of each primary key column, by its place.  Names that this payload alone uses are added to
-        ``other_names``."""
+        ``keys``: the name of each primary key column, by its index.  ``other_names`` counts the former, dropped and
+        unknown names that this payload uses.
+        """
 
     def finished(self, columns: dict[int, pa.Array], ops: Ops) -> pa.Array:
-        """Return the ``present`` of rows with these held columns, which may change."""
+        """Return the ``present`` bitmaps of rows with these columns.  May change ``columns``."""
         return pa.nulls(len(ops), pa.binary())
 
     def decode(self, payloads: Payloads, ops: Ops, opened: Iterable[Chunk] | None = None) -> DecodedValues:
-        """``PayloadDecoder.decode``.  ``opened``: all ``chunks`` of the payloads, if the caller has them."""
+        """Decode payloads (``PayloadDecoder.decode``).  ``opened``: the ``chunks`` of the payloads, if the caller has
+        split them already.
+        """
         refused_alike = self._mapped.all_refused(len(payloads.starts))
         if refused_alike is not None:
             return refused_alike
@@ -130,7 +136,9 @@ class TypedPayloads(ABC):
         return DecodedValues(parts, refused, other_names)
 
     def one_by_one(self, payloads: Payloads, places: npt.NDArray[np.int64], ops: Ops) -> DecodedValues:
-        """Decode payloads at these places by the strict reader.  ``other_names`` has those of these payloads alone."""
+        """Decode the payloads at ``places`` with the strict reader.  The result's ``other_names`` counts only names
+        that these payloads use.
+        """
         other_names = Counter[OtherName]()
         parts: list[DecodedPart] = []
         refused: list[RefusedValue] = []
@@ -169,7 +177,9 @@ class TypedPayloads(ABC):
 
 
 def chunks(payloads: Payloads, steps_max: int, nbytes: int = CHUNK_BYTES) -> Iterator[Chunk]:
-    """Yield the chunks of payloads.  ``steps_max``: ``Cursors.steps_left``.  ``nbytes``: of a chunk of several payloads."""
+    """Split payloads into chunks.  ``steps_max``: the ``Cursors.steps_left`` of each chunk.  ``nbytes``: the limit of a
+    chunk with several payloads.
+    """
     starts, ends = payloads.starts, payloads.ends
     begin = 0
     while begin < len(starts):

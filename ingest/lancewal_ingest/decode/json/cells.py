@@ -69,8 +69,9 @@ _INT64_DIGITS = 19
 def cell_reader(type_: pa.DataType, names: Names | None = None, form: Form | None = None) -> CellReader:
     """Return the reader of cells for one type, which ``types.check_json_types`` must allow.
 
-    ``names``: names of the members of a struct, or of the structs in a list; None: only the present ones are allowed.
-    ``form``: a form that is taken beside the strict one."""
+    ``names``: the names that members of a struct, or of structs in a list, may have.  None: only the current names are
+    allowed.  ``form``: a lenient form that is accepted besides the strict one.
+    """
     read = _value_reader(type_, names)
     if form is not None:
         read = _lenient(type_, form, read)
@@ -222,7 +223,7 @@ def _bytes_of_vector(type_: pa.DataType, _: CellReader) -> tuple[CellReader, str
 
 
 def vector_form(type_: pa.DataType) -> np.dtype:
-    """Return the form of a vector's items one after the other, little endian."""
+    """Return the NumPy type of a vector: its items one after the other, little endian."""
     return np.dtype((np.dtype(type_.value_type.to_pandas_dtype()).newbyteorder("<"), (type_.list_size,)))
 
 
@@ -287,7 +288,7 @@ def _significant(match: re.Match[str]) -> tuple[str, int | None]:
 
 
 def array_of(cells: Sequence[object], type_: pa.DataType) -> pa.Array:
-    """Return the array of cells that readers of the type gave."""
+    """Return the Arrow array of cells that the readers of this type returned."""
     return pa.array(cells, storage_type(type_)).cast(type_)
 
 
@@ -520,10 +521,11 @@ def _struct(type_: pa.DataType, names: Names | None) -> CellReader:
 def named(
     members: dict[str, object], names: Names | None, present: Mapping[str, object], path: str
 ) -> Mapping[str, object]:
-    """Return the members of one level by their present names, which ``present`` has as keys.
+    """Return the members of one level by their current names.  The keys of ``present`` are the current names.
 
-    ``path``: the column whose members they are; empty for the columns.  ``Refusal``: a name is not allowed, or a field has
-    two names."""
+    ``path``: the column whose members these are; empty for the columns themselves.  Raises ``Refusal`` if a name is not
+    allowed, or if a field appears under two names.
+    """
     where = f"column {path!r}: expected no members but" if path else "expected no members but the columns"
     if names is None:
         if not members.keys() <= present.keys():

@@ -58,10 +58,10 @@ class _Way:
 
 
 class ColumnReader:
-    """Reader of many values, fast if nearly all are good.  An absent column is null, whatever the operation is."""
+    """Reader of many values, fast if nearly all are good.  An absent column becomes null, for every operation."""
 
     def __init__(self, rows: RowSchema, naming: Naming, shapes: ShapeReader) -> None:
-        """``rows``: by present names."""
+        """``rows``: the columns, by the names that records use now."""
         self._columns = rows.columns
         self._in_values = naming.in_values(rows).columns
         self._absent = frozenset(rows.columns.get_field_index(name) for name in naming.absent)
@@ -71,10 +71,12 @@ class ColumnReader:
         self._ways: dict[tuple[Shape, bool], _Way] = {}
 
     def read(self, values: Sequence[bytes], shape: Shape = (), *, other_names: bool = False) -> Columns | None:
-        """Return columns with one row for each value; None if it is not proven that each value gave one row.
+        """Return columns with one row for each value.  Return None unless each value has provably given exactly one
+        row.
 
-        ``shape``: that of all values.  ``other_names``: ``NameReader`` has read the names of the values, none of which is
-        doubtful."""
+        ``shape``: the shape of all values.  ``other_names``: whether ``NameReader`` has checked the names in the values
+        and found none doubtful.
+        """
         way = self._way(shape, other_names)
         text = _BETWEEN.join((b"", *values, b""))
         if len(text) > TEXT_BYTES_MAX:

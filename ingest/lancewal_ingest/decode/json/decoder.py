@@ -51,7 +51,7 @@ SINGLY_BYTES = 1 << 20
 
 
 class JsonDecoder(NamesNoSchema):
-    """See the module docstring.  Raises ``InvalidSchema`` for columns that have no JSON form."""
+    """``ValueDecoder`` of JSON.  Raises ``InvalidSchema`` for columns that have no JSON form."""
 
     def __init__(self, rows: RowSchema, naming: Naming = PLAIN) -> None:
         check_json_types(rows.columns)

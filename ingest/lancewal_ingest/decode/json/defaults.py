@@ -21,7 +21,7 @@ _SHOWN = 100
 
 
 class Defaults:
-    """Defaults of a table's columns.  ``InvalidSchema`` for a text that is not a value of its column."""
+    """Defaults of a table's columns.  Raises ``InvalidSchema`` if the text of a default is not a value of its column."""
 
     def __init__(self, rows: RowSchema, naming: Naming) -> None:
         self.cells: Mapping[str, object] = {
@@ -51,7 +51,7 @@ class Defaults:
         """Most bytes that the defaults add to a row."""
 
     def fill(self, columns: Sequence[pa.Array], ops: Ops, values: Sequence[bytes]) -> Sequence[pa.Array]:
-        """Return decoded columns with the defaults of upserts that leave a column out."""
+        """Return decoded columns in which upserts that leave a column out have its default."""
         found = list(columns)
         for place, default in self.arrays.items():
             column = columns[place]
@@ -67,7 +67,9 @@ class Defaults:
 
 
 def filled(column: pa.Array, default: pa.Array, absent: npt.NDArray[np.bool_]) -> pa.Array:
-    """Return a column with its default in the rows of ``absent``.  ``default``: an array of it alone."""
+    """Return a column with its default in the rows for which ``absent`` is true.  ``default``: an array with the
+    default as its only item.
+    """
     if not absent.any():
         return column
     places = np.where(absent, len(column), np.arange(len(column)))
@@ -75,7 +77,9 @@ def filled(column: pa.Array, default: pa.Array, absent: npt.NDArray[np.bool_]) -
 
 
 def default_cell(field: pa.Field, text: str, names: Names | None = None, form: Form | None = None) -> object:
-    """Return the value of a default as ``cells.array_of`` accepts it; ``InvalidSchema`` if it is not one of the column."""
+    """Return a default as ``cells.array_of`` accepts it.  Raises ``InvalidSchema`` if the text is not a value of the
+    column.
+    """
     try:
         value = parse_value(text)
         if form == "raw" and value is not None:

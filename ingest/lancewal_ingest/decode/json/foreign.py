@@ -48,9 +48,12 @@ _OTHERS = {
 def wrong_format(
     value: bytes, headers: Headers, columns: Collection[str], *, envelope: Envelope = "none"
 ) -> str | None:
-    """Return a message that names the other format of a refused value, and the setting; None if none is recognised.
+    """Return a message that names the format of a refused value and the setting to change; None if no other format is
+    recognised.
 
-    ``columns``: names of the table's columns.  ``envelope``: that of the table's values, which is no other format."""
+    ``columns``: the names of the table's columns.  ``envelope``: the table's own envelope, which does not count as
+    another format.
+    """
     found = framed_format(value, headers) or _enveloped(value, columns, envelope)
     if found is None:
         return None
@@ -60,7 +63,7 @@ def wrong_format(
 
 
 def framed_format(value: bytes, headers: Headers) -> str | None:
-    """Return words for a value of a schema registry, or of an Avro file; None if it is none of them."""
+    """Return a description of a value that a registry's serializer wrote, or of an Avro file; None for any other value."""
     return _in_headers(headers) or _framed(value)
 
 
@@ -109,9 +112,10 @@ def _debezium(read: Mapping[str, object], columns: Collection[str]) -> str | Non
 
 
 def other_envelope(read: Mapping[str, object], columns: Collection[str]) -> str | None:
-    """Return the name of an envelope that no table can have; None if the object is none.
+    """Return the name of an envelope that lancewal does not support; None if the object is not in such an envelope.
 
-    ``columns``: names of the table's columns, of which the envelope must have none."""
+    ``columns``: the names of the table's columns.  The envelope is recognised only if none of its members is a column.
+    """
     for name, members in _OTHERS.items():
         if read.keys() >= {*members} and not {*members} & {*columns} and isinstance(read.get("type", ""), str):
             return name

@@ -56,7 +56,7 @@ _FIRST_DAY_NS, _LAST_DAY_NS = np.datetime64("1700-01-01", "s"), np.datetime64("2
 
 @dataclass(frozen=True, slots=True)
 class Spelling:
-    """One kind of JSON in which a lenient column comes."""
+    """One kind of JSON value (such as string or number) that a lenient column accepts."""
 
     kinds: tuple[type, ...]
     """Python's types of such values."""
@@ -67,7 +67,9 @@ class Spelling:
 
 
 def spellings(type_: pa.DataType, form: Form, stand_in: str | None = None) -> tuple[Spelling, ...]:
-    """Return the spellings of a column of a lenient form, the most likely one first.  ``stand_in``: see ``Naming``."""
+    """Return the spellings that a column of a lenient form accepts, the most likely first.  ``stand_in``: see
+    ``Naming.stand_ins``.
+    """
     match form:
         case "epoch_s" | "epoch_ms" | "epoch_us":
             shift = FRACTION_DIGITS[type_.unit] - _EPOCH_DIGITS[form]
@@ -122,10 +124,10 @@ def _of_maps(field: pa.Field, names: Names | None) -> tuple[Spelling, ...]:
 
 
 class ShapeReader:
-    """The lenient columns of a table, those with maps, and the shapes of values."""
+    """Finder of the shapes of values.  It knows the lenient columns of a table, and the columns with maps."""
 
     def __init__(self, rows: RowSchema, naming: Naming) -> None:
-        """``rows``: by present names."""
+        """``rows``: the columns, by the names that records use now."""
         self._spellings = {
             place: spellings(field.type, naming.forms[field.name], naming.stand_ins.get(field.name))
             if field.name in naming.forms
@@ -151,22 +153,22 @@ class ShapeReader:
         """The shape of values in which each lenient column has its form."""
 
     def of(self, shape: Shape) -> Mapping[int, Spelling]:
-        """Return the spelling of each lenient column, by its place among the columns."""
+        """Return the spelling of each lenient column in a shape, by the column's index."""
         return {place: of[at] for (place, of), at in zip(self._spellings.items(), shape, strict=True)}
 
     def needs_decimals(self, shape: Shape) -> bool:
-        """Return whether values of the shape are read as decimals of Arrow, so that none may be hazardous."""
+        """Return whether Arrow reads decimals from values of this shape, so that hazardous values must be kept from it."""
         return any(pa.types.is_decimal(spelling.transport) for spelling in self.of(shape).values())
 
     def first(self, values: Sequence[bytes]) -> Shape:
-        """Return the shape of the first values, to be tried for all."""
+        """Guess the shape of all values from the first ones."""
         if not self._spellings:
             return ()
         found = [kinds for kinds in map(self._kinds, values[:_FIRST]) if kinds is not None]
         return self._filled(found, self.likely)
 
     def read(self, values: Sequence[bytes]) -> list[Shape | None]:
-        """Return the shape of each value; None for those that must be decided one by one."""
+        """Return the shape of each value; None for values that must be decoded one by one."""
         found = list(map(self._kinds, values))
         usual = self._filled([kinds for kinds in found if kinds is not None], self.likely)
         return [None if kinds is None else self._filled([kinds], usual) for kinds in found]

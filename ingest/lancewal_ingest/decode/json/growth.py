@@ -49,7 +49,7 @@ class JsonGrowth:
 
     @property
     def bound(self) -> tuple[int, int]:
-        """Upper bound for any value: bytes for each of its bytes, and further bytes."""
+        """Upper bound for any value: bytes per byte of the value, and bytes per row."""
         return self._unpacked + -(-self._item_bytes // _ITEM_BYTES_MIN), self._default_bytes
 
 

@@ -40,7 +40,7 @@ def has_decimals(type_: pa.DataType) -> bool:
 
 
 def hazardous(values: Sequence[bytes | None]) -> list[int]:
-    """Return the indexes of the hazardous values, in no order.  An index may be repeated."""
+    """Return the indexes of the hazardous values.  They are not sorted, and an index may be repeated."""
     text = b"\n".join([value or b"" for value in values])
     ends = np.cumsum([1 + len(value or b"") for value in values])
     found: list[int] = []

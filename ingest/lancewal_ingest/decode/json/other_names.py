@@ -33,7 +33,9 @@ _NAME_BYTES = 150
 
 
 def members_of(value: bytes) -> dict[str, Any] | None:
-    """Return the members of an object as orjson reads them, the last one of each name; None if the value is doubtful."""
+    """Return the members of an object, as orjson parses it: of a repeated name the last value.  None if the value must
+    be read by the reference path.
+    """
     try:
         members = orjson.loads(value)
     except orjson.JSONDecodeError:
@@ -42,7 +44,7 @@ def members_of(value: bytes) -> dict[str, Any] | None:
 
 
 class NameReader:
-    """Reader of the names that values use."""
+    """Reader of the former, dropped and unknown names that values use."""
 
     def __init__(self, names: Names) -> None:
         self._names = names
@@ -51,7 +53,7 @@ class NameReader:
         self._room = _KEPT_BYTES
 
     def read(self, value: bytes) -> Used | None:
-        """Return the names other than present ones that a value uses; None if the value is doubtful."""
+        """Return the names in a value that are not current names; None if the value is doubtful."""
         if value.count(b"[") + value.count(b"{") > DEPTH_MAX:
             return None
         members = members_of(value)
@@ -75,7 +77,7 @@ class NameReader:
 
 
 def other_names(names: Names, members: Mapping[str, object]) -> Used:
-    """Return the names other than present ones in the members of a value that is a row."""
+    """Return the names that are not current names, from the members of a value that is a row."""
     return (*(_used(names, tuple(members)) or ()), *_within(names, members, ""))
 
 
@@ -113,7 +115,7 @@ def _inside(names: Names, value: object, path: str) -> Iterator[OtherName]:
 
 
 def with_former(type_: pa.DataType, names: Names | None) -> pa.DataType:
-    """Return the transport type of a column, with fields for the former names within it."""
+    """Return the transport type of a column.  Its structs have additional fields for former names."""
     if names is None:
         return transport_type(type_)
     if pa.types.is_list(type_):
@@ -124,9 +126,10 @@ def with_former(type_: pa.DataType, names: Names | None) -> pa.DataType:
 def fields_with_former(
     level: pa.Schema | pa.StructType, names: Names, lenient: Mapping[str, pa.DataType] = MappingProxyType({})
 ) -> list[pa.Field]:
-    """Return the fields of a level in transport types, and after them one for each former name.
+    """Return the fields of a level in transport types, followed by one field for each former name.
 
-    ``lenient``: the transport types of columns that have lenient forms, by name."""
+    ``lenient``: the transport types of columns that have lenient forms, by name.
+    """
     types = {
         child.name: lenient.get(child.name) or with_former(child.type, names.present[child.name]) for child in level
     }
@@ -136,7 +139,9 @@ def fields_with_former(
 
 
 def one_name_each(array: pa.StructArray, level: pa.Schema | pa.StructType, names: Names) -> pa.StructArray:
-    """Return an array of ``fields_with_former`` with the present fields only.  Each row has at most one name of a field."""
+    """Merge each former field of ``array`` into the field's current name.  Each row has a value under at most one of a
+    field's names.
+    """
     children = []
     for child in level:
         column = array.field(array.type.get_field_index(child.name))

@@ -28,8 +28,9 @@ class PresenceReader:
         self._known: dict[tuple[str, ...], npt.NDArray[np.uint8]] = {}
 
     def read(self, columns: Sequence[pa.Array], patches: npt.NDArray[np.bool_], values: Sequence[bytes]) -> pa.Array:
-        """Return a binary array as long as ``patches``: the bitmap of the columns that a value has where ``patches`` is true,
-        null elsewhere."""
+        """Return a binary array of the same length as ``patches``.  Each patch has the bitmap of the columns that its
+        value holds; other rows are null.
+        """
         places = np.flatnonzero(patches)
         bits = np.zeros((len(places), len(columns)), dtype=np.bool_)
         for number, column in enumerate(columns):

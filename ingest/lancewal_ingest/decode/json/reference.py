@@ -26,14 +26,15 @@ from lancewal_ingest.decode.value_decoder import Ops, RefusedValue
 
 
 class ReferenceDecoder:
-    """Decoder of single values.  Tests compare the columnar path with this one.
+    """Decoder of single values.  Tests compare the columnar path with this decoder.
 
-    ``naming``: names and forms that are allowed.  ``defaults``: cells of columns that an upsert leaves out."""
+    ``naming``: the names and forms that are allowed.  ``defaults``: the cells of columns that an upsert leaves out.
+    """
 
     def __init__(
         self, rows: RowSchema, naming: Naming = PLAIN, defaults: Mapping[str, object] = MappingProxyType({})
     ) -> None:
-        """``rows`` and ``defaults``: by present names."""
+        """``rows`` and ``defaults``: by the names that records use now."""
         names = naming.names
         self._rows = rows
         self._names = names
@@ -56,7 +57,8 @@ class ReferenceDecoder:
     ) -> tuple[DecodedPart, list[RefusedValue]]:
         """Return the rows of the values at ``indexes`` (ascending), and the values among them that gave no row.
 
-        ``others`` counts the names, other than present ones, that the rows use."""
+        ``others`` counts the former, dropped and unknown names that the rows use.
+        """
         good: list[int] = []
         rows: list[dict[str, object]] = []
         present: list[bytes | None] = []

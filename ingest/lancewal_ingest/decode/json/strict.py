@@ -43,17 +43,18 @@ class _Twice(dict[str, object]):
 
 
 def given_twice(members: Mapping[str, object]) -> frozenset[str]:
-    """Return the names that an object has twice (``parse_object`` with ``twice``)."""
+    """Return the names that occur twice in an object that was parsed with ``twice``."""
     return members.names if isinstance(members, _Twice) else frozenset()
 
 
 def parse_object(value: bytes, *, twice: bool = False) -> dict[str, object]:
-    """Return the members of the object in ``value``, as None, bool, str, Number, list and dict.
+    """Parse the object in ``value``, and return its members as None, bool, str, Number, list and dict.
 
-    With ``twice`` an object may have two members of one name, of which the last one counts.  The caller looks for them
-    (``given_twice``), since those that are passed over do no harm.
+    With ``twice``, an object may have two members of one name, and the last one counts.  The caller then checks
+    ``given_twice``, because a repeated name that is passed over is harmless.
 
-    Raises ``Refusal`` if ``value`` is not an object that the rules of this module allow."""
+    Raises ``Refusal`` if ``value`` is not an object that the rules of this module allow.
+    """
     _check_depth(value)
     try:
         text = value.decode("utf-8")
@@ -91,7 +92,9 @@ def _constant(_: str) -> NoReturn:
 
 
 def parse_value(text: str) -> object:
-    """Return the JSON value that ``text`` is, as ``parse_object`` returns those of members.  ``Refusal`` if it is none."""
+    """Parse one JSON value, and return it in the types of ``parse_object``.  Raises ``Refusal`` if ``text`` is not one
+    JSON value.
+    """
     try:
         members = parse_object(b'{"_":' + text.encode("utf-8", "surrogatepass") + b"}")
     except Refusal as refusal:
@@ -104,7 +107,7 @@ def parse_value(text: str) -> object:
 
 
 def check_value(text: bytes) -> None:
-    """Raise ``Refusal`` if ``text`` is not one JSON value.  Objects in it may have two members of one name."""
+    """Raise ``Refusal`` if ``text`` is not one JSON value.  Objects in it may repeat a name."""
     _check_depth(text)
     try:
         orjson.loads(text)
@@ -115,10 +118,11 @@ def check_value(text: bytes) -> None:
 
 
 def with_texts(value: bytes, names: Mapping[str, type]) -> bytes | None:
-    """Return an object in which each member of ``names`` is a string that holds the text of its value, byte for byte.
+    """Rewrite an object so that each member in ``names`` is a string with the exact text of the former value.
 
-    ``names``: with each name the Python type of the values that become texts; ``object`` stands for all.  A null stays null.
-    None for a value that is no row: it is not one object, or a member of ``names`` has a name twice in it."""
+    ``names``: for each member the Python type of the values to convert; ``object`` converts all.  A null stays null.
+    Returns None if the value is not one object, or if a name within such a member is repeated.
+    """
     try:
         _check_depth(value)
         text = value.decode("utf-8")
@@ -216,9 +220,11 @@ _BRACKETS = re.compile(rb'"(?:[^"\\]|\\.)*+"?|[\[{\]}]', re.DOTALL)
 
 
 def object_end(value: bytes, begin: int) -> int | None:
-    """Return the place after the object that begins at a place.  None if it has no end, or is too deep.
+    """Return the index after the end of the object that starts at ``begin``.  None if the object does not end, or nests
+    too deep.
 
-    The text is an object only if a parser says so."""
+    A parser must still check whether the text is valid JSON.
+    """
     depth = 0
     for match in _BRACKETS.finditer(value, begin):
         if match[0] in (b"[", b"{"):
@@ -233,10 +239,11 @@ def object_end(value: bytes, begin: int) -> int | None:
 
 
 def member_texts(value: bytes, count: int) -> list[tuple[str, bytes]] | None:
-    """Return the name and the text of each member of an object that has ``count`` of them, in one pass.
+    """Return the name and the text of each member of an object with ``count`` members, in one pass.
 
-    None if the value has another number, is no object, or is too deep.  Each text is JSON only if a parser says so.  If all
-    are, the value is an object."""
+    Returns None if the value is not an object, has another number of members, or nests too deep.  A parser must still
+    check each text.  If all texts are valid JSON, the value is a valid object.
+    """
     found: list[tuple[str, bytes]] = []
     before, end = _FIRST.match(value), None
     while before is not None and len(found) < count:

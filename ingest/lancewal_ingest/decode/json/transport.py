@@ -95,7 +95,9 @@ def _large(array: pa.Array) -> Mask | None:
 
 
 def cast_text(array: pa.Array, type_: pa.DataType, form: str) -> tuple[pa.Array, Mask | None]:
-    """Cast texts of a form, a regular expression, to a type; the others become null, and are doubtful."""
+    """Cast texts that match ``form``, a regular expression, to a type.  Other texts become null, and their rows
+    doubtful.
+    """
     plain = pc.match_substring_regex(array, form)
     if pc.all(plain).as_py() is not False:
         return array.cast(type_), None
@@ -104,7 +106,7 @@ def cast_text(array: pa.Array, type_: pa.DataType, form: str) -> tuple[pa.Array,
 
 
 def timestamp_form(type_: pa.DataType) -> str:
-    """Return the plain form of a timestamp, as a regular expression."""
+    """Return the regular expression of timestamps that Arrow's cast reads correctly."""
     digits = FRACTION_DIGITS[type_.unit]
     fraction = rf"(\.[0-9]{{1,{digits}}})?" if digits else ""
     return f"^{_DAY.get(type_.unit, _DAY_WIDE)}{_CLOCK}{fraction}{'' if type_.tz is None else ZONE}$"
@@ -159,7 +161,7 @@ def _lift_list(array: pa.Array, type_: pa.ListType) -> tuple[pa.Array, Mask | No
 
 
 def lift_vector(array: pa.Array, type_: pa.FixedSizeListType) -> tuple[pa.Array, Mask | None]:
-    """Return vectors of lists of their items, and the rows that are none."""
+    """Convert lists of items to vectors.  Also return a mask of the rows whose list is not a valid vector."""
     size = type_.list_size
     items, ends = array.values, array.offsets.to_numpy()
     doubtful: Mask = (np.diff(ends) != size) & ~_nulls(array)

@@ -76,7 +76,7 @@ class ProtoText:
 
 @dataclass(frozen=True, slots=True)
 class ProtoUuidText:
-    """A uuid as text.  ``blank``: whether no text is a missing value."""
+    """A uuid as text.  ``blank``: whether an empty text counts as a missing value."""
 
     path: str
     column: pa.DataType
@@ -85,7 +85,7 @@ class ProtoUuidText:
 
 @dataclass(frozen=True, slots=True)
 class ProtoBytes:
-    """Bytes as they are: in a binary column, or the items of a vector one after the other."""
+    """Bytes, stored unchanged: in a binary column, or as the items of a vector one after the other."""
 
     path: str
     column: pa.DataType
@@ -97,7 +97,7 @@ class ProtoBytes:
 
 @dataclass(frozen=True, slots=True)
 class ProtoMessage:
-    """A message in a struct."""
+    """A message that fills a struct."""
 
     path: str
     column: pa.DataType
@@ -106,7 +106,7 @@ class ProtoMessage:
 
 @dataclass(frozen=True, slots=True)
 class ProtoWrapper:
-    """A message whose only field is the value, such as ``google.protobuf.Int64Value``."""
+    """A wrapper message with the value as its only field, such as ``google.protobuf.Int64Value``."""
 
     path: str
     column: pa.DataType
@@ -115,7 +115,7 @@ class ProtoWrapper:
 
 @dataclass(frozen=True, slots=True)
 class ProtoTime:
-    """A ``google.protobuf.Timestamp`` or ``Duration``, of seconds and nanoseconds."""
+    """A ``google.protobuf.Timestamp`` or ``Duration``, which has seconds and nanoseconds."""
 
     path: str
     column: pa.DataType
@@ -126,7 +126,7 @@ class ProtoTime:
 
     @property
     def seconds(self) -> tuple[int, int]:
-        """Least and most seconds, by the specification."""
+        """The smallest and largest number of seconds that the specification allows."""
         return (-62_135_596_800, 253_402_300_799) if self.kind == "timestamp" else (-315_576_000_000, 315_576_000_000)
 
 
@@ -140,7 +140,7 @@ Form = Literal["one", "list", "vector", "map"]
 
 @dataclass(frozen=True, slots=True)
 class MessageField:
-    """A field of a message.  ``cell`` is the value, or an item if the field is repeated."""
+    """A field of a message.  ``cell`` reads the value, or one item if the field is repeated."""
 
     number: int
     path: str
@@ -175,7 +175,7 @@ class Message:
 
 
 def zero_of(cell: Cell) -> object:
-    """Return the cell of an absent value without presence."""
+    """Return the cell of a field that has no presence and is absent."""
     match cell:
         case ProtoNumber(floating=False):
             return 0
@@ -193,7 +193,9 @@ def zero_of(cell: Cell) -> object:
 
 
 def needs_value(field: MessageField) -> bool:
-    """Return whether an absent value has no cell that is zero or null, so that what it is must be read or refused."""
+    """Return whether the field has neither presence nor a default cell, so that an absent value must be read or
+    refused.
+    """
     if field.presence or field.form != "one" or field.place is None or zero_of(field.cell) is not None:
         return False
     return not (isinstance(field.cell, ProtoUuidText | ProtoBytes) and field.cell.blank)

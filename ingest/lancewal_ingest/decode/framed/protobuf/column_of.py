@@ -52,7 +52,8 @@ class ColumnTypes:
     def of(self, field: FieldDescriptor) -> pa.DataType | None:
         """Return the type of a column that holds the values of a field; None if lancewal has no such column.
 
-        Times are in nanoseconds, of which a column holds those of the years 1678 to 2261."""
+        Times are in nanoseconds.  Such a column holds times from 1678 to 2261.
+        """
         self._room.begin()
         return possible(self._of(field, NESTING_MAX))
 
@@ -84,12 +85,12 @@ def is_wrapper(message: Descriptor) -> bool:
 
 
 def time_of(message: Descriptor) -> Literal["timestamp", "duration"] | None:
-    """Return which of Google's times a message is; None if it is none."""
+    """Return whether a message is Google's timestamp or duration; None if it is neither."""
     return _TIMES.get(message.full_name) if is_known(message) else None
 
 
 def type_name(field: FieldDescriptor) -> str:
-    """Return words for the type of a field, for messages."""
+    """Return a description of a field's type, for messages."""
     if (parts := map_parts(field)) is not None:
         return f"map<{', '.join(map(type_name, parts))}>"
     many = "repeated " if field.is_repeated else ""

@@ -74,8 +74,9 @@ _GIGA = 10**9
 
 
 def read_columns(message: Message, cursors: Cursors) -> dict[int, pa.Array]:
-    """Return the array of each column that the payloads have, by the column's place.  ``Cursors.doubtful`` says for which
-    rows it must not be used."""
+    """Return the array of each column that the payloads have, by the column's index.  The array holds no valid cell for
+    rows in ``Cursors.doubtful``.
+    """
     return _read(message, cursors, None)
 
 

@@ -43,7 +43,7 @@ class ProtobufFormat(TypedFormat):
 
 
 class ProtobufPayloads(TypedPayloads):
-    """``PayloadDecoder`` of Protobuf.  ``SchemaUnusable``: see ``FramedFormat.decoder``."""
+    """``PayloadDecoder`` of Protobuf.  Raises ``SchemaUnusable`` in the cases that ``FramedFormat.decoder`` lists."""
 
     steps_max = STEPS_MAX
 

@@ -27,7 +27,7 @@ Growth = tuple[int, int]
 
 
 def growth_of(message: Message) -> Growth:
-    """Return the growth of rows with these fields."""
+    """Return an upper bound of the memory of rows of this message, beyond slots of fixed size."""
     return _together(field for field in message.fields if field.place is not None)
 
 

@@ -74,7 +74,9 @@ _WIRES: Mapping[int, int] = {
 
 
 def mapped(writer: Descriptor, rows: RowSchema, naming: Naming) -> tuple[Mapped[MessageField], Message]:
-    """Return the fields of a message with their cells, and the message of them.  ``rows``: by present names."""
+    """Return the mapped fields of a message, and the message with only these fields.  ``rows``: the columns, by the
+    names that records use now.
+    """
     mapper = FieldMapper[FieldDescriptor](rows, naming, ColumnTypes().of)
     found = mapper.mapped([(field.name, field) for field in writer.fields], _Cells(mapper).field)
     return found, _message("", found.members)

@@ -49,7 +49,7 @@ _MOST_NUMBER = (1 << 29) - 1
 
 
 class ProtoSyntaxError(Exception):
-    """Text that is not a ``.proto`` file.  The message names the line."""
+    """The text is not a valid ``.proto`` file.  The message names the line."""
 
 
 class _Token(NamedTuple):
@@ -62,7 +62,7 @@ _END = _Token("end", "the end", -1)
 
 
 def parse_proto(text: str, name: str) -> descriptor_pb2.FileDescriptorProto:
-    """Return the descriptor of a file.  ``name``: by which other files import it."""
+    """Return the descriptor of a file.  ``name``: the name by which other files import this file."""
     return _Parser(text, name).file()
 
 

@@ -117,7 +117,7 @@ def _linked(schema: WriterSchema) -> FileDescriptor:
 
 
 def is_known(message: Descriptor) -> bool:
-    """Return whether a message is one of Google's, and not another one that has its name."""
+    """Return whether a message is really one of Google's, and not a different message with the same name."""
     google = _GOOGLE_MESSAGES.get(message.full_name)
     return google is not None and _shape(message) == _shape(google)
 
@@ -131,7 +131,7 @@ def is_map_entry(message: Descriptor | None) -> bool:
 
 
 def map_parts(field: FieldDescriptor) -> tuple[FieldDescriptor, FieldDescriptor] | None:
-    """Return the key and the value of a field that is a map; None for another field."""
+    """Return the key field and the value field of a map; None if the field is not a map."""
     message = field.message_type
     if message is None or not is_map_entry(message):
         return None

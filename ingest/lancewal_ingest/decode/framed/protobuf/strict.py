@@ -80,12 +80,14 @@ _Tags = dict[int, "array[int]"]
 
 
 class Payload(ValueBytes):
-    """The bytes of one payload, and the place up to which they are read."""
+    """The bytes of one payload, and the index of the next byte to read."""
 
     __slots__ = ("end", "other_names", "sizes")
 
     def __init__(self, pieces: Sequence[bytes], other_names: Counter[OtherName]) -> None:
-        """``pieces``: values of one field, which are merged.  No value within crosses from one to the next."""
+        """``pieces``: several values of one message field, which are merged.  No value within crosses from one piece to
+        the next.
+        """
         super().__init__(pieces[0] if len(pieces) == 1 else b"".join(pieces))
         self.sizes: Sequence[int] = array("I", map(len, pieces))
         self.end = len(self.data)
@@ -93,11 +95,11 @@ class Payload(ValueBytes):
         self.other_names = other_names
 
     def within(self, pieces: Sequence[bytes]) -> Payload:
-        """Return the bytes of a message within, which shares what is noted."""
+        """Return a reader of a message within this payload.  It adds to the same ``other_names``."""
         return Payload(pieces, self.other_names)
 
     def count(self, path: str) -> None:
-        """Count a number that the schema does not know."""
+        """Count a field number that the schema does not have."""
         name = OtherName("unknown", path)
         if name not in self.other_names and len(self.other_names) >= _UNKNOWN_MAX:
             name = OtherName("unknown", "...")
@@ -134,10 +136,11 @@ class Payload(ValueBytes):
 def read_message(
     message: Message, data: bytes, keys: Mapping[int, str], other_names: Counter[OtherName]
 ) -> dict[int, Any]:
-    """Return the cell of each column that the message has, by the column's place.
+    """Return the cell of each column that the message has, by the column's index.
 
-    ``keys``: name of each primary key column, by its place.  Numbers that the message does not know are added to
-    ``other_names`` if it is a row."""
+    ``keys``: the name of each primary key column, by its index.  If the message becomes a row, field numbers that the
+    schema does not have are added to ``other_names``.
+    """
     payload = Payload((data,), Counter())
     cells = _read(message, payload)
     for place, name in keys.items():
