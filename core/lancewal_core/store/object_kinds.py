@@ -61,10 +61,10 @@ class ObjectKind:
     """Name of several objects of the kind in ``lancewal gc``."""
     parse: Callable[[str], object | None]
     """Function that reads a key of this kind; None for every other key."""
-    bytes_max: int
-    unpacked_bytes_max: int | None
+    bytes_max: int = SMALL_BYTES_MAX
+    unpacked_bytes_max: int | None = None
     """Most bytes that an object may unpack to; None: nothing in it is compressed."""
-    collected: Collected
+    collected: Collected = Collected.NEVER
     outgrown: str = "nothing was written"
     """Text for the error about an object above ``bytes_max``: the consequence, and what a person does."""
 
@@ -96,8 +96,7 @@ KINDS: tuple[ObjectKind, ...] = (
         Collected.WHEN_FREE,
     ),
     ObjectKind(
-        "flush", "files of flushes", partial(_flush_file, FlushFile.MANIFEST), 16 * _MIB, None,
-        Collected.WHEN_FREE,
+        "flush", "files of flushes", partial(_flush_file, FlushFile.MANIFEST), 16 * _MIB, collected=Collected.WHEN_FREE,
     ),
     ObjectKind(
         "deleted keys", "files of flushes", partial(_flush_file, FlushFile.DELETES), 1024 * _MIB,
@@ -127,47 +126,27 @@ KINDS: tuple[ObjectKind, ...] = (
         "keys in conflict", "keys in conflict", paths.parse_conflicts_object, CONFLICTS_BYTES_MAX, CONFLICTS_ROWS_BYTES_MAX,
         Collected.WHEN_OLD, "too many keys came through two partitions: mend the producers",
     ),
+    ObjectKind("parcel", "parcels of tasks", paths.parse_parcel_part, 64 * _MIB, collected=Collected.WHEN_OLD),
     ObjectKind(
-        "parcel", "parcels of tasks", paths.parse_parcel_part, 64 * _MIB, None, Collected.WHEN_OLD,
+        "contract", "contract versions", paths.parse_contract_version, 16 * _MIB,
+        outgrown="the table needs fewer columns, shorter names or fewer partitions",
+    ),
+    ObjectKind("control", "control versions", paths.parse_control_version),
+    ObjectKind("writer schema", "writer schemas", paths.parse_writer_schema_version, 8 * _MIB),
+    ObjectKind("drain", "ends of old partitions", paths.parse_drain_version, 16 * _MIB),
+    ObjectKind("merge record", "merge records", paths.parse_merge_record, 64 * _MIB),
+    ObjectKind("finished merge", "merge records", paths.parse_merge_finished),
+    ObjectKind("accepted loss", "accepted losses", paths.parse_loss_record),
+    ObjectKind("beginning of a load", "beginnings of loads", paths.parse_load_record, 64 * _MIB),
+    ObjectKind(
+        "subscription", "subscriptions", paths.parse_subscription_version, 64 * _MIB, collected=Collected.WHEN_OLD,
     ),
     ObjectKind(
-        "contract", "contract versions", paths.parse_contract_version, 16 * _MIB, None, Collected.NEVER,
-        "the table needs fewer columns, shorter names or fewer partitions",
+        "list of subscriptions", "lists of subscriptions", paths.parse_subscription_names,
+        collected=Collected.WHEN_OLD, outgrown="drop subscriptions that nobody uses",
     ),
-    ObjectKind(
-        "control", "control versions", paths.parse_control_version, SMALL_BYTES_MAX, None, Collected.NEVER,
-    ),
-    ObjectKind(
-        "writer schema", "writer schemas", paths.parse_writer_schema_version, 8 * _MIB, None, Collected.NEVER,
-    ),
-    ObjectKind(
-        "drain", "ends of old partitions", paths.parse_drain_version, 16 * _MIB, None, Collected.NEVER,
-    ),
-    ObjectKind(
-        "merge record", "merge records", paths.parse_merge_record, 64 * _MIB, None, Collected.NEVER,
-    ),
-    ObjectKind(
-        "finished merge", "merge records", paths.parse_merge_finished, SMALL_BYTES_MAX, None, Collected.NEVER,
-    ),
-    ObjectKind(
-        "accepted loss", "accepted losses", paths.parse_loss_record, SMALL_BYTES_MAX, None, Collected.NEVER,
-    ),
-    ObjectKind(
-        "beginning of a load", "beginnings of loads", paths.parse_load_record, 64 * _MIB, None, Collected.NEVER,
-    ),
-    ObjectKind(
-        "subscription", "subscriptions", paths.parse_subscription_version, 64 * _MIB, None, Collected.WHEN_OLD,
-    ),
-    ObjectKind(
-        "list of subscriptions", "lists of subscriptions", paths.parse_subscription_names, SMALL_BYTES_MAX, None,
-        Collected.WHEN_OLD, "drop subscriptions that nobody uses",
-    ),
-    ObjectKind(
-        "store proof", "proofs of the store", paths.parse_store_proof, SMALL_BYTES_MAX, None, Collected.NEVER,
-    ),
-    ObjectKind(
-        "probe", "probes", paths.parse_probe, SMALL_BYTES_MAX, None, Collected.NEVER_BUT_SHOWN,
-    ),
+    ObjectKind("store proof", "proofs of the store", paths.parse_store_proof),
+    ObjectKind("probe", "probes", paths.parse_probe, collected=Collected.NEVER_BUT_SHOWN),
 )  # fmt: skip
 """All kinds, in the order in which ``lancewal gc`` counts them.  No key is of two kinds."""
 
