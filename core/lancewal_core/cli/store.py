@@ -14,10 +14,6 @@ from lancewal_core.errors import InvalidInput
 app = CommandApp(help="Find out whether a store is fit for tables.")
 
 
-@app.callback()
-def group() -> None: ...
-
-
 @app.command()
 def check(
     asked: SettingsAsked,

@@ -22,6 +22,8 @@ from pathlib import Path
 from typing import Literal
 
 Holder = Literal["bucket", "container"]
+_NO_HOST = r"lookup address|name or service not known|dns error|nodename nor servname"
+"""Pattern of a client's error about a host that has no address."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,10 +104,7 @@ _S3 = Scheme(
             r"status code: 301\b|redirect without location|missing region",
             "the bucket is in another region: set storage.options aws_region",
         ),
-        (
-            r"lookup address|name or service not known|dns error|nodename nor servname",
-            "no such host: correct storage.options aws_endpoint, or aws_region and the bucket in table.uri",
-        ),
+        (_NO_HOST, "no such host: correct storage.options aws_endpoint, or aws_region and the bucket in table.uri"),
     ),
     missing=("NoSuchBucket", "XAdminUserNotFound"),
 )
@@ -142,10 +141,7 @@ _GCS = Scheme(
             "nobody gives a token: give this machine or this pod a service account that may use the store, or set "
             "storage.options google_service_account",
         ),
-        (
-            r"lookup address|name or service not known|dns error|nodename nor servname",
-            "no such host: correct storage.options google_base_url",
-        ),
+        (_NO_HOST, "no such host: correct storage.options google_base_url"),
     ),
     missing=("NoSuchBucket",),
     bare=(
@@ -197,7 +193,7 @@ _AZURE_ADVICE = (
     (r"\bSAS query pair\b", "storage.options azure_storage_sas_token is not a SAS token"),
     (r"\bInvalid Access Key\b", "storage.options azure_storage_account_key is no key of an account"),
     (
-        r"lookup address|name or service not known|dns error|nodename nor servname",
+        _NO_HOST,
         "no such host: correct the account in table.uri or in storage.options azure_storage_account_name, or "
         "azure_storage_endpoint",
     ),
