@@ -4,5 +4,5 @@
 ``generation_parts``, ``segment_loss`` and ``flush_state`` find out what is left.  ``segment``, ``generation``, ``index``,
 ``lance_index``, ``watermark`` and ``restored`` are the repairs.
 
-May import: nothing of this package.
+May import: taken_versions.
 """

@@ -12,23 +12,21 @@ Guarantees
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from lancewal_audit.repair.context import RepairContext
 from lancewal_audit.repair.log_survey import LogSurvey, Piece
 from lancewal_audit.repair.topic_records import TopicRecords
+from lancewal_audit.taken_versions import rows_by_newest, versions_between
 from lancewal_core.errors import ObjectCorrupt, RetentionLost
 from lancewal_core.names import paths
 from lancewal_core.names.ids import Position, Region
 from lancewal_core.region.loss_record import behind_losses, read_losses, replaced_below
 from lancewal_core.region.state import GenerationRecord
 from lancewal_core.rows.projection import rows_as
-from lancewal_core.rows.schema import OFFSET
-from lancewal_core.table.contract import Contract, former_columns
 from lancewal_core.wal.entry import Entry
 from lancewal_core.wal.segment import Segment, decode_segment
 from lancewal_core.wal.writer_schemas import WriterSchemas
@@ -42,9 +40,7 @@ class Gap:
     first: Position
     next: Position
     versions: tuple[int, ...]
-    """Versions of the contract by which the records may have been taken, newest first.
-
-    There is one for each state of the columns, and the first one if another schema or form of keys was accepted since."""
+    """Versions of the contract by which the records may have been taken, newest first (``versions_between``)."""
 
     @property
     def contract_version(self) -> int:
@@ -67,36 +63,12 @@ def parts_of(
             continue
         version = piece.contract_version
         if piece.first > at:
-            parts.append(Gap(at, piece.first, _between(context, before, version)))
+            parts.append(Gap(at, piece.first, versions_between(context, before, version)))
         parts.append(_entry(context, region, piece) or Gap(piece.first, piece.next, (version,)))
         at, before = piece.next, version
     if record.next is not None and at < record.next:
-        parts.append(Gap(at, record.next, _between(context, before, None)))
+        parts.append(Gap(at, record.next, versions_between(context, before, None)))
     return tuple(parts)
-
-
-def _between(context: RepairContext, before: int | None, after: int | None) -> tuple[int, ...]:
-    """Return the versions by which the records of a gap may have been taken (``Gap.versions``).
-
-    ``before`` and ``after``: versions of the entries around it, None if there are none.  All are of one log, whose owner
-    takes up versions in their order."""
-    newest = context.contract if after is None else context.contract_of(after)
-    # A schema or a form of keys that a person has accepted decides about rows as columns do.
-    same = before is None or _same_schemas(context.contract_of(before), newest)
-    if after is None and before is not None and newest.columns_version <= before and same:
-        return (before,)
-    found = [newest.version]
-    for one in former_columns(context.store, newest):
-        if found[-1] <= (before or 0) or context.contract_of(found[-1]).columns_version <= (before or 0):
-            break
-        found.append(one.version)
-    if before is not None and not same and before not in found:
-        found.append(before)
-    return tuple(found)
-
-
-def _same_schemas(one: Contract, other: Contract) -> bool:
-    return (one.schema_versions, one.key_forms) == (other.schema_versions, other.key_forms)
 
 
 def rows_of(context: RepairContext, topic: TopicRecords, region: Region, part: Part) -> pa.RecordBatch | None:
@@ -119,26 +91,16 @@ def rows_of(context: RepairContext, topic: TopicRecords, region: Region, part: P
     if not len(records):
         return None
     consumed = Consumed(region, first, part.next, records)
+    return rows_by_newest(_taken(context, consumed, part))
+
+
+def _taken(context: RepairContext, consumed: Consumed, gap: Gap) -> Iterator[pa.RecordBatch]:
+    """Yield the rows by each version that gives any, newest first."""
     schemas = WriterSchemas(context.store, context.contract.making)
-    found: list[pa.RecordBatch] = []
-    for version in part.versions:
+    for version in gap.versions:
         entry, _, _ = Preparer(context.contract_of(version), schemas=schemas, reads_again=True).prepare(consumed)
         if entry is not None:
-            rows = _without(entry.rows, found)
-            found.append(_as_newest(context, rows, version, part))
-    if not found:
-        return None
-    joined = pa.Table.from_batches(found).combine_chunks().sort_by(OFFSET)
-    (batch,) = joined.to_batches() or [found[0]]
-    return batch
-
-
-def _without(rows: pa.RecordBatch, found: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-    """Return the rows of records that gave no row by a newer version."""
-    if not found:
-        return rows
-    taken = pa.concat_arrays([one.column(OFFSET) for one in found])
-    return rows.filter(pc.invert(pc.is_in(rows.column(OFFSET), taken)))
+            yield _as_newest(context, entry.rows, version, gap)
 
 
 def _as_newest(context: RepairContext, rows: pa.RecordBatch, version: int, gap: Gap) -> pa.RecordBatch:

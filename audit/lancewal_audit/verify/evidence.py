@@ -95,9 +95,9 @@ class Evidence:
 
     def _versions(
         self, region: Region, first: Position, end: Position
-    ) -> Iterator[tuple[Contract, Position, Position]]:
-        for version, low, high in self.wal_records.places[region].versions(first, end):
-            yield self.wal_records.contract_of(version), low, high
+    ) -> Iterator[tuple[list[Contract], Position, Position]]:
+        for versions, low, high in self.wal_records.versions(region, first, end):
+            yield [self.wal_records.contract_of(version) for version in versions], low, high
 
     def chosen(self, region: Region) -> Range:
         """Return the range of the source with which the region is compared."""

@@ -16,6 +16,7 @@ from lancewal_audit.verify.records.topic import TopicReader
 from lancewal_audit.verify.report import Report, report_text
 from lancewal_audit.verify.scope import Scope
 from lancewal_audit.verify.verification import VerifyRequest, verify_table
+from lancewal_core.names import paths
 from lancewal_core.names.ids import LogId, Position, Region
 from lancewal_core.names.ids import Sequence as Number
 from lancewal_core.region.opened_table import OpenedTable
@@ -24,7 +25,9 @@ from lancewal_ingest.decode.value_decoder import NO_SCHEMAS
 from lancewal_kafka.records import Records
 from lancewal_reader.point.receipt import receipt_of
 from lancewal_reader.table import open_table
+from tests.audit.repair.test_segment import damage, pieces, repair, state_of
 from tests.support.pipeline import KEY, Pipeline
+from tests.support.repairs import check_strong
 
 COLUMNS = pa.schema(
     [
@@ -140,12 +143,29 @@ def test_a_wrong_value_of_a_changed_column_is_found(
 
 def test_positions_are_divided_by_the_versions_of_their_entries() -> None:
     places = EntryPlaces()
-    assert list(places.versions(Position(0), Position(9))) == []
-    for first, next_, version in ((10, 20, 1), (20, 30, 2), (35, 40, 3)):
+
+    def divided(first: int, end: int) -> list[tuple[object, int, int]]:
+        between = lambda before, after: (("between", before, after),)  # noqa: E731
+        found = places.versions(Position(first), Position(end), between)  # type: ignore[arg-type] # to see its arguments
+        return [(version, low, high) for (version,), low, high in found]
+
+    assert divided(0, 9) == [(("between", None, None), 0, 9)]
+    for first, next_, version in ((10, 20, 1), (20, 30, 2), (45, 50, 4)):
         places.add(LogId("a" * 16), Number(first), Position(first), Position(next_), version)
-    assert list(places.versions(Position(0), Position(50))) == [(1, 0, 20), (2, 20, 35), (3, 35, 50)]
-    assert list(places.versions(Position(15), Position(25))) == [(1, 15, 20), (2, 20, 25)]
-    assert list(places.versions(Position(30), Position(36))) == [(2, 30, 35), (3, 35, 36)]
+    places.add_named(Position(35), Position(40), 3)
+    assert divided(0, 60) == [
+        (("between", None, 1), 0, 10),
+        (1, 10, 20),
+        (2, 20, 30),
+        (("between", 2, 3), 30, 35),
+        (3, 35, 40),
+        (("between", 3, 4), 40, 45),
+        (4, 45, 50),
+        (("between", 4, None), 50, 60),
+    ]
+    assert divided(15, 25) == [(1, 15, 20), (2, 20, 25)]
+    assert divided(32, 38) == [(("between", 2, 3), 32, 35), (3, 35, 38)]
+    assert divided(41, 43) == [(("between", 3, 4), 41, 43)]
 
 
 @pytest.mark.parametrize("merge", [False, True], ids=["unmerged", "merged in between"])
@@ -179,3 +199,32 @@ def test_receipts_from_between_the_changes_show_the_columns_of_then(
         report = verify(pipeline, monkeypatch, sources, at=receipt)
         assert report.records >= 40
         assert report.counts == {}, report_text(report)
+
+
+@pytest.mark.parametrize("how", ["lost", "its rows"])
+@pytest.mark.parametrize("which", [0, 1], ids=["last before the change", "first after the change"])
+def test_a_repaired_segment_beside_a_change_of_columns_is_no_difference(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, which: int, how: str
+) -> None:
+    """Its records may be rows of either version: ``verify`` asks them as the repair did."""
+    pipeline = Pipeline(tmp_path, COLUMNS, partitions=1, seal_rows=10**6, on_bad_record="ignore")
+    for turn in range(2):
+        for id in range(4):
+            pipeline.upsert("r0", id, a=turn, **({"note": "new"} if turn else {}))
+            pipeline.ingest()
+        if not turn:
+            pipeline.produced("upsert", "r0", 9, {"note": "early"})  # a row by the second version alone
+            pipeline.ingest()
+            pipeline.change_columns({}, {"note": "string"})
+    held = pieces(pipeline, log := state_of(pipeline, 0).generations[-1].log)
+    border = [piece.contract_version for piece in held].index(2)
+    path = Path(pipeline.uri) / paths.wal_segment(log, held[border - 1 + which].sequence)
+    damage(path, how)
+    assert repair(pipeline, path)
+    if which == 0 and how != "its rows":  # else an entry or a trailer says its version
+        pipeline.oracle["r0", 9] = {**pipeline._nulls("r0", 9), "note": "early"}
+    pipeline.merge_all()
+    check_strong(pipeline)
+    report = verify(pipeline, monkeypatch, "both")
+    assert report.counts == {}, report_text(report)
+    pipeline.close()

@@ -3,5 +3,5 @@
 ``topic`` and ``wal`` read the two sources, ``source`` has the types that both use, and ``eras`` the contracts under which
 records were taken.  ``by_ids`` gives rows of an earlier contract the columns of a later one.
 
-May import: nothing of this package.
+May import: taken_versions.
 """

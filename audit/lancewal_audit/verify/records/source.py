@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -85,12 +85,19 @@ class Range:
         return rows
 
 
+Between = Callable[[int | None, int | None], tuple[int, ...]]
+"""Function that gives the versions, newest first, by which records between two entries may have been taken.
+
+Its arguments are the versions of the entries before and after the records, None if there are none."""
+
+
 class EntryPlaces:
     """Places of the entries of a region by offset, with few bytes for each entry."""
 
     def __init__(self) -> None:
         self._logs: list[LogId] = []
         self._rows: list[tuple[int, int, int, int, int]] = []
+        self._named: list[tuple[int, int, int]] = []
 
     def add(self, log: LogId, number: Number, first: Position, next_: Position, version: int) -> None:
         """Add an entry; ``version``: the contract version that it names."""
@@ -98,18 +105,31 @@ class EntryPlaces:
             self._logs.append(log)
         self._rows.append((first, next_, len(self._logs) - 1, number, version))
 
-    def versions(self, first: Position, end: Position) -> Iterator[tuple[int, Position, Position]]:
-        """Divide the positions [``first``, ``end``) by the contract version of their entries.
+    def add_named(self, first: Position, next_: Position, version: int) -> None:
+        """Add the contract version of an entry that cannot be read, but that the trailer of its segment lists."""
+        self._named.append((first, next_, version))
 
-        Positions that no entry covers have the version of the entry before; the first ones, that of the entry after."""
-        self._rows.sort()
-        after, at = sum(row[0] <= first for row in self._rows), first
-        for place in range(max(after - 1, 0), len(self._rows)):
-            following = self._rows[place + 1][0] if place + 1 < len(self._rows) else end
-            until = min(end, following)
-            if at < until:
-                yield self._rows[place][4], at, Position(until)
-                at = Position(until)
+    def versions(
+        self, first: Position, end: Position, between: Between
+    ) -> Iterator[tuple[tuple[int, ...], Position, Position]]:
+        """Divide the positions [``first``, ``end``) by the contract versions under which their records may have been taken.
+
+        The version of an entry is one alone.  ``between`` says those of positions without an entry."""
+        spans = sorted([*self._named, *((begin, next_, version) for begin, next_, _, _, version in self._rows)])
+        at, before = int(first), None
+        for begin, next_, version in spans:
+            if begin >= end:
+                if at < end:
+                    yield between(before, version), Position(at), end
+                return
+            if next_ > at:
+                if begin > at:
+                    yield between(before, version), Position(at), Position(begin)
+                yield (version,), Position(max(begin, at)), Position(min(next_, end))
+                at = next_
+            before = version
+        if at < end:
+            yield between(before, None), Position(at), end
 
     def in_order(self) -> list[tuple[Position, Position]]:
         """Return the positions [first, next) of each entry, in order."""

@@ -4,8 +4,9 @@ Guarantees
  1. The committed records of [``begin``, ``end``) of each region are read in offset order, each once.  ``begin`` is Kafka's
     first offset, or the contract's start if that is later.
  2. Ingest's own decoder decodes them under the contract of their era.  If columns were changed, that is the version which
-    the record's entry names in the WAL.  Every record before the cut is durable.  So a record
-    that is not a row, or lies in the wrong partition, was rejected: by policy, or by ``lancewal offset reject``.
+    the record's entry names in the WAL.  If the entry cannot be read, several versions are asked, as a repair asks them
+    (``taken_versions``).  Every record before the cut is durable.  So a record that is not a row, or lies in the wrong
+    partition, was rejected: by policy, or by ``lancewal offset reject``.
  3. Offsets of an accepted loss give no rows, even if Kafka shows records there.
 """
 
@@ -17,6 +18,7 @@ from functools import partial
 import numpy as np
 import pyarrow as pa
 
+from lancewal_audit.taken_versions import rows_by_newest
 from lancewal_audit.verify.records.by_ids import by_ids, fields_of
 from lancewal_audit.verify.records.eras import Eras
 from lancewal_audit.verify.records.source import Range, RegionRecords
@@ -35,7 +37,7 @@ from lancewal_kafka.topic import TopicInspector, same_topic
 
 _TRIES = 20
 _Read = Callable[[Region, Position, Position], Iterator[Records]]
-Versions = Callable[[Region, Position, Position], Iterator[tuple[Contract, Position, Position]]]
+Versions = Callable[[Region, Position, Position], Iterator[tuple[Sequence[Contract], Position, Position]]]
 
 
 class TopicReader:
@@ -57,8 +59,9 @@ class TopicReader:
         self._schemas = schemas
         self._columns_of = columns_of
         self.versions: Versions | None = None
-        """Function that divides positions by the contract version under which their records were taken.  None if only
-        eras matter, because no version has other columns."""
+        """Function that divides positions by the contracts, newest first, under which their records may have been taken.
+
+        None if only eras matter, because no version has other columns."""
 
     def ranges(
         self,
@@ -126,22 +129,30 @@ class TopicReader:
 
     def _taken(self, region: Region, records: Records, losses: Sequence[LossRecord]) -> Iterator[RegionRecords]:
         first, end = Position(records.offsets[0]), position_after(records.offsets[-1])
-        for contract, low, high in self._contracts(region, first, end):
+        for contracts, low, high in self._contracts(region, first, end):
             part = between(records, low, high)
             if not len(part):
                 continue
-            entry, _, _ = self._preparer(contract).prepare(Consumed(region, low, high, part))
-            if entry is not None:
-                rejected = [r.offset for r in entry.rejected if not _is_lost(r.offset, losses)]
-                rows = by_ids(entry.rows, fields_of(contract), fields_of(self._columns_of))
+            taken = list(self._by_each(contracts, Consumed(region, low, high, part)))
+            if (rows := rows_by_newest(rows for rows, _ in taken)) is not None:
+                refused = set.intersection(*(refused for _, refused in taken))
+                rejected = sorted(offset for offset in refused if not _is_lost(offset, losses))
                 yield RegionRecords(region, _without_lost(rows, losses), rejected)
+
+    def _by_each(self, contracts: Sequence[Contract], consumed: Consumed) -> Iterator[tuple[pa.RecordBatch, set[int]]]:
+        """Yield the rows by each contract, and the offsets of the records that it refuses."""
+        for contract in contracts:
+            entry, _, _ = self._preparer(contract).prepare(consumed)
+            if entry is not None:
+                rows = by_ids(entry.rows, fields_of(contract), fields_of(self._columns_of))
+                yield rows, {refused.offset for refused in entry.rejected}
 
     def _contracts(
         self, region: Region, first: Position, end: Position
-    ) -> Iterator[tuple[Contract, Position, Position]]:
+    ) -> Iterator[tuple[Sequence[Contract], Position, Position]]:
         for _, contract, low, high in self._eras.parts(region.partition, first, end):
             if self.versions is None:
-                yield contract, low, high
+                yield [contract], low, high
             else:
                 yield from self.versions(region, low, high)
 

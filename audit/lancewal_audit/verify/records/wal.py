@@ -21,8 +21,10 @@ Steps
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 
+from lancewal_audit.taken_versions import versions_between
 from lancewal_audit.verify.records.by_ids import by_ids, fields_of
 from lancewal_audit.verify.records.source import EntryPlaces, Range, RegionRecords, rows_of_columns
 from lancewal_core.errors import Corrupt, PlanStale
@@ -34,12 +36,21 @@ from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.region.state import GenerationRecord, GenerationState, RegionState
 from lancewal_core.table.contract import Contract
 from lancewal_core.wal.entry import Entry
-from lancewal_core.wal.segment import Fence, Segment, decode_segment
+from lancewal_core.wal.segment import EntryHeader, Fence, Segment, Trailer, decode_segment, decode_trailer
 
 _AT_ONCE = 8
 """Segments in memory at the same time."""
 _READS = 3
 _TRIMMED = "the WAL before it is trimmed"
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """A segment that is damaged, and the entries that its trailer lists."""
+
+    sequence: Sequence
+    reason: str
+    entries: tuple[EntryHeader, ...]
 
 
 class WalRecords:
@@ -66,6 +77,12 @@ class WalRecords:
     def contract_of(self, version: int) -> Contract:
         """Return this version of the contract, which entries name."""
         return self._opened.contracts.of(self._opened.contract, version)
+
+    def versions(
+        self, region: Region, first: Position, end: Position
+    ) -> Iterator[tuple[tuple[int, ...], Position, Position]]:
+        """Divide positions by the contract versions, newest first, under which their records may have been taken."""
+        return self.places[region].versions(first, end, partial(versions_between, self._opened))
 
     # -- step 1 --------------------------------------------------------------------------------------------------
 
@@ -124,26 +141,32 @@ class WalRecords:
             by_region.setdefault(region, []).append(record)
         for segment in self._segments(log, [record for _, record in held], regions):
             for entry in segment.entries:
-                if entry.first < self._ends[entry.region] and any(
+                if entry.first >= self._ends[entry.region] or not any(
                     _belongs(entry, segment.sequence, record) for record in by_region[entry.region]
                 ):
-                    version = entry.contract_version
-                    self.places[entry.region].add(log, segment.sequence, entry.first, entry.next, version)
+                    continue
+                version, places = entry.contract_version, self.places[entry.region]
+                if isinstance(entry, EntryHeader):
+                    places.add_named(entry.first, entry.next, version)
+                else:
+                    places.add(log, segment.sequence, entry.first, entry.next, version)
                     by, where = self.contract_of(version), paths.wal_segment(log, segment.sequence)
                     written = rows_of_columns(entry.rows, by.rows.table, where)
                     rows = by_ids(written, fields_of(by), fields_of(self._contract))
                     yield RegionRecords(entry.region, rows, [r.offset for r in entry.rejected])
 
-    def _segments(self, log: LogId, records: list[GenerationRecord], regions: frozenset[Region]) -> Iterator[Segment]:
+    def _segments(
+        self, log: LogId, records: list[GenerationRecord], regions: frozenset[Region]
+    ) -> Iterator[Segment | Unreadable]:
         """Yield the segments in which these generations may have entries; for an OPEN generation up to the log's tail."""
 
-        def read(number: int) -> Segment | Fence | Corrupt | None:
-            key = paths.wal_segment(log, Sequence(number))
+        def read(number: int) -> Segment | Fence | Unreadable | None:
+            key, data = paths.wal_segment(log, Sequence(number)), None
             try:
                 data = self._store.get(key)
                 return None if data is None else decode_segment(data, key, regions)
             except Corrupt as error:
-                return error
+                return Unreadable(Sequence(number), str(error), _listed(data or b"", key, regions))
 
         wanted: list[tuple[int, int | None]] = sorted(
             ((int(r.first_sequence), None if r.end_sequence is None else int(r.end_sequence)) for r in records),
@@ -159,8 +182,9 @@ class WalRecords:
                     match found:
                         case Segment():
                             yield found
-                        case Corrupt():
-                            self.damaged[paths.wal_segment(log, Sequence(at))] = str(found)
+                        case Unreadable():
+                            self.damaged[paths.wal_segment(log, found.sequence)] = found.reason
+                            yield found
                         case Fence():
                             return
                         case None if end is None:
@@ -249,6 +273,15 @@ class WalRecords:
             return None
 
 
+def _listed(data: bytes, key: str, regions: frozenset[Region]) -> tuple[EntryHeader, ...]:
+    """Return the entries that the trailer of a damaged segment lists; none if the trailer is damaged too."""
+    try:
+        trailer = decode_trailer(data, key, len(data))
+    except Corrupt:
+        return ()
+    return tuple(e for e in trailer.entries if e.region in regions) if isinstance(trailer, Trailer) else ()
+
+
 def _spans(record: GenerationRecord, key: str) -> bool:
     """Return whether entries of the generation may lie in the segment ``key``."""
     log, number = paths.parse_wal_segment(key) or (None, 0)
@@ -259,7 +292,7 @@ def _holder(record: GenerationRecord) -> str:
     return "the table" if record.state is GenerationState.MERGED else f"flush {record.flush}"
 
 
-def _belongs(entry: Entry, number: int, record: GenerationRecord) -> bool:
+def _belongs(entry: Entry | EntryHeader, number: int, record: GenerationRecord) -> bool:
     inside = record.first <= entry.first and (record.next is None or entry.next <= record.next)
     return inside and record.may_lie_in(number)
 

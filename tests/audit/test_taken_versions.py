@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from lancewal_audit.repair.generation_parts import _between
+from lancewal_audit.taken_versions import versions_between
 from tests.ingest.service.test_worker import Place
 
 
@@ -20,5 +21,6 @@ def test_a_schema_that_was_accepted_meanwhile(before: int | None, after: int | N
     second = first.model_copy(update={"version": 2, "schema_versions": {"id-7": 2}})
     third = second.model_copy(update={"version": 3, "on_bad_record": "ignore"})
     contracts = {one.version: one for one in (first, second, third)}
-    context = SimpleNamespace(contract=third, contract_of=contracts.__getitem__, store=None)
-    assert _between(context, before, after) == versions  # type: ignore[arg-type] # all that it needs
+    known = SimpleNamespace(of=lambda _, version: contracts[version])
+    opened: Any = SimpleNamespace(contract=third, contracts=known, store=None)
+    assert versions_between(opened, before, after) == versions

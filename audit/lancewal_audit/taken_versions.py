@@ -1,0 +1,65 @@
+"""Versions of the contract by which the records of a lost segment may have been taken.
+
+Each entry of the WAL names its contract version.  Nobody knows that of an entry whose segment is gone.  All writers of a
+region take up versions in their order, so it lies between those of the entries around it.
+
+Guarantees
+ 1. ``repair`` and ``verify`` ask the same versions, in the same order: a repaired segment is no difference.
+ 2. A record's row is the one by the newest version under which it is a row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import partial
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lancewal_core.region.opened_table import OpenedTable
+from lancewal_core.rows.schema import OFFSET
+from lancewal_core.table.contract import Contract, former_columns
+
+
+def versions_between(opened: OpenedTable, before: int | None, after: int | None) -> tuple[int, ...]:
+    """Return the versions by which the records between two entries may have been taken, newest first.
+
+    There is one for each state of the columns, and the first one if another schema or form of keys was accepted since.
+    ``before`` and ``after``: versions of the entries around the records, None if there are none."""
+    contract_of = partial(opened.contracts.of, opened.contract)
+    newest = opened.contract if after is None else contract_of(after)
+    # A schema or a form of keys that a person has accepted decides about rows as columns do.
+    same = before is None or _same_schemas(contract_of(before), newest)
+    if after is None and before is not None and newest.columns_version <= before and same:
+        return (before,)
+    found = [newest.version]
+    for one in former_columns(opened.store, newest):
+        if found[-1] <= (before or 0) or contract_of(found[-1]).columns_version <= (before or 0):
+            break
+        found.append(one.version)
+    if before is not None and not same and before not in found:
+        found.append(before)
+    return tuple(found)
+
+
+def _same_schemas(one: Contract, other: Contract) -> bool:
+    return (one.schema_versions, one.key_forms) == (other.schema_versions, other.key_forms)
+
+
+def rows_by_newest(taken: Iterable[pa.RecordBatch]) -> pa.RecordBatch | None:
+    """Return the row of each record by the newest version that gives one, ordered by offset; None if nothing was taken.
+
+    ``taken``: for each version, newest first, the rows that it gives.  All have the same columns."""
+    found: list[pa.RecordBatch] = []
+    for rows in taken:
+        if found:
+            known = pa.concat_arrays([one.column(OFFSET) for one in found])
+            rows = rows.filter(pc.invert(pc.is_in(rows.column(OFFSET), known)))
+        found.append(rows)
+    if len(found) < 2:
+        return found[0] if found else None
+    # A column may allow nulls by one version alone.
+    tables = [pa.Table.from_batches([rows]) for rows in found]
+    joined = pa.concat_tables(tables, promote_options="default").combine_chunks().sort_by(OFFSET)
+    (batch,) = joined.to_batches() or [found[0]]
+    return batch
