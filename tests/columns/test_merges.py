@@ -75,10 +75,7 @@ def merge_all(table: ThreeContracts, limits: MergeLimits = OPEN_ROWS) -> list[An
 
 def compact(table: ThreeContracts) -> None:
     limits = CompactionLimits(fragments_min=2)
-    done = compact_to_the_end(
-        table.flusher(), limits, with_sentinel=True, landed=lambda _: None, refused=lambda _: None,
-        stopping=lambda: False,
-    )  # fmt: skip
+    done = compact_to_the_end(table.flusher(), limits, with_sentinel=True)
     assert done.fragments_after == 1
 
 

@@ -544,7 +544,7 @@ def _a_damaged_subscription_holds_nothing(patch: pytest.MonkeyPatch) -> None:
 
 
 def _versions_expire_at_once(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(lancewal_flusher.garbage.table_versions, "window_ms", lambda *_: 0)
+    patch.setattr(lancewal_flusher.garbage.table_versions, "version_window_ms", lambda *_: 0)
 
 
 def _a_tag_holds_nothing(patch: pytest.MonkeyPatch) -> None:
@@ -586,7 +586,7 @@ def _versions_expire_beside_a_flush_that_waits(patch: pytest.MonkeyPatch) -> Non
 def _without_generations(patch: pytest.MonkeyPatch, state: GenerationState) -> None:
     """Expiry does not see generations in this state."""
 
-    def why_kept(context: Any, in_force: Any, kept: SoundHistories, now_ms: int) -> str | None:
+    def may_go(context: Any, in_force: Any, kept: SoundHistories, now_ms: int) -> bool:
         seen = {
             region: replace(
                 history,
@@ -599,16 +599,16 @@ def _without_generations(patch: pytest.MonkeyPatch, state: GenerationState) -> N
         }
         return known(context, in_force, replace(kept, of=seen), now_ms)
 
-    known = lancewal_flusher.garbage.table_versions._why_kept
-    patch.setattr(lancewal_flusher.garbage.table_versions, "_why_kept", why_kept)
+    known = lancewal_flusher.garbage.table_versions._may_go
+    patch.setattr(lancewal_flusher.garbage.table_versions, "_may_go", may_go)
 
 
 def _versions_expire_beside_damage(patch: pytest.MonkeyPatch) -> None:
-    def why_kept(context: Any, in_force: Any, kept: SoundHistories, now_ms: int) -> str | None:
+    def may_go(context: Any, in_force: Any, kept: SoundHistories, now_ms: int) -> bool:
         return known(context, in_force, replace(kept, damaged={}), now_ms)
 
-    known = lancewal_flusher.garbage.table_versions._why_kept
-    patch.setattr(lancewal_flusher.garbage.table_versions, "_why_kept", why_kept)
+    known = lancewal_flusher.garbage.table_versions._may_go
+    patch.setattr(lancewal_flusher.garbage.table_versions, "_may_go", may_go)
 
 
 def _names_that_cannot_be_read_hold_nothing(patch: pytest.MonkeyPatch) -> None:

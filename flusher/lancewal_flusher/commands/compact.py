@@ -57,14 +57,7 @@ def _run(settings: Settings, everything: bool, dry_run: bool) -> CompactionSumma
             found = look(context, limits, with_sentinel=everything)
             return found.reason if isinstance(found, Refused) else found
         with stop_signals() as stopping:
-            return compact_to_the_end(
-                context,
-                limits,
-                with_sentinel=everything,
-                landed=lambda done: done.log(context.events),
-                refused=lambda reason: context.events.compaction_refused(reason=reason),
-                stopping=stopping,
-            )
+            return compact_to_the_end(context, limits, with_sentinel=everything, stopping=stopping)
 
 
 def summary_text(summary: CompactionSummary, dry_run: bool) -> str:

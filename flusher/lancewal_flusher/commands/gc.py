@@ -43,14 +43,8 @@ def command(
         if dry_run:
             summary = look(context)
         else:
-            grace_s = context.contract.grace_s
             with stop_signals() as stopping:
-                summary = collect_to_the_end(
-                    context,
-                    wait=wait,
-                    stopping=stopping,
-                    waits=lambda objects: context.events.garbage_awaited(objects=objects, grace_s=grace_s),
-                )
+                summary = collect_to_the_end(context, wait=wait, stopping=stopping)
     asked.report(asdict(summary), summary_text(summary, dry_run))
     if summary.damaged or summary.names_fault:
         raise typer.Exit(DAMAGED)

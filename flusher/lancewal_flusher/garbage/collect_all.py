@@ -98,7 +98,7 @@ def look(context: FlusherContext) -> GarbageSummary:
         expired = find_due(context, in_force, before, now, holding)
         looked = replace(
             looked,
-            expired_versions=0 if expired.kept_because else len(expired.versions),
+            expired_versions=len(expired.versions),
             dropped_snapshots=tuple(overdue(context.table, now)),
         )
     ttl = context.contract.ttl
@@ -123,7 +123,6 @@ def collect_to_the_end(
     *,
     wait: bool,
     stopping: Callable[[], bool] = lambda: False,
-    waits: Callable[[int], None] = lambda _: None,
 ) -> GarbageSummary:
     """Run rounds of garbage collection (steps 1 to 3).  ``waits`` is called before each wait, with the number of
     objects.
@@ -152,7 +151,7 @@ def collect_to_the_end(
         # Step 3
         if not left or stopping() or not (wait or context.contract.grace_s == 0):
             break
-        waits(len(left))
+        context.events.garbage_awaited(objects=len(left), grace_s=context.contract.grace_s)
         sleep_unless(stopping, context.clock, context.contract.grace_s)
         if stopping():
             break

@@ -162,9 +162,11 @@ def find_garbage(
         if page in repaired:
             continue
         is_old, kept = partial(_page_is_old, now, page in swaps), VERSIONS_KEPT - swaps.get(page, 0)
-        looks.append(partial(_old_versions, context, page_family(page), is_old, kept))
+        looks.append(partial(_listed_old_versions, context.store, page_family(page), is_old, kept))
     catalogs = catalog_family(context.contract.making)
-    looks.append(lambda: _old_versions(context, catalogs, lambda ms, _: now - ms >= CATALOGS_KEPT_MS, VERSIONS_KEPT))
+    looks.append(
+        lambda: _listed_old_versions(context.store, catalogs, lambda ms, _: now - ms >= CATALOGS_KEPT_MS, VERSIONS_KEPT)
+    )
     looks.append(lambda: [key for history in histories.values() for key in _old_history_pages(history)])
     looks.append(lambda: _old_parcels(context, now))
     found = context.tasks.map(lambda look: look(), looks)
@@ -285,14 +287,26 @@ def _page_is_old(now: int, swapped: bool, modified_ms: int, newest_ms: int) -> b
     return younger_ms - modified_ms >= PAGES_KEPT_MS or now - modified_ms >= PAGES_KEPT_AT_REST_MS
 
 
-def _old_versions(context: FlusherContext, family: Family, is_old: Callable[[int, int], bool], kept: int) -> list[str]:
-    """Return the versions that may go, oldest first; none if the listing leaves out a version that is older or between
-    them.
+def _listed_old_versions(
+    store: ObjectStore, family: Family, is_old: Callable[[int, int], bool], kept: int
+) -> list[str]:
+    return old_versions(store, family, store.list(family.prefix), is_old, kept)
+
+
+def old_versions(
+    store: ObjectStore,
+    family: Family,
+    listed: Iterable[ObjectInfo],
+    is_old: Callable[[int, int], bool],
+    kept: int,
+) -> list[str]:
+    """Return the keys of the versions that may go, oldest first.  The newest ``kept`` ones stay, and version 1.  None goes
+    if the listing leaves out a version that is older or between them.
 
     ``is_old``: takes the times when a version and the newest one were stored.
     """
     found = []
-    for info in context.store.list(family.prefix):
+    for info in listed:
         version = family.parse(info.key)
         if version is not None and version != FIRST_VERSION:
             found.append((version, info.modified_ms))
@@ -302,7 +316,7 @@ def _old_versions(context: FlusherContext, family: Family, is_old: Callable[[int
         if not is_old(modified_ms, found[-1][1]) or (old and version != old[-1] + 1):
             break
         old.append(version)
-    if old and old[0] - 1 != FIRST_VERSION and context.store.get(family.key(old[0] - 1)) is not None:
+    if old and old[0] - 1 != FIRST_VERSION and store.get(family.key(old[0] - 1)) is not None:
         return []
     return [family.key(version) for version in old]
 

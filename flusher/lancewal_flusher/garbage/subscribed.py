@@ -36,8 +36,8 @@ from lancewal_core.table.subscriptions.stored import (
 from lancewal_core.table.subscriptions.subscriptions import decoded_names, decoded_subscription
 from lancewal_core.table.watermarks import InForce
 from lancewal_flusher.context import FlusherContext
+from lancewal_flusher.garbage.find import VERSIONS_KEPT, old_versions
 
-VERSIONS_KEPT = 100
 VERSIONS_KEPT_MS = 3600 * 1000
 NAMELESS_KEPT_MS = 24 * 3600 * 1000
 """Far longer than a process takes from putting a subscription to naming it."""
@@ -158,23 +158,15 @@ def _old(context: FlusherContext, listed: Iterable[ObjectInfo], ids: set[str], n
             families.setdefault(found[0], []).append((found[1], info))
     for id, versions in families.items():
         versions.sort(key=lambda version: version[0])
-        newest_ms = versions[-1][1].modified_ms
-        if id not in ids:
-            if now_ms - newest_ms >= NAMELESS_KEPT_MS:
-                yield from (info.key for _, info in versions)
-            continue
-        old = list[str]()
-        begin = before = 0
-        for number, info in versions[:-VERSIONS_KEPT]:
-            if number == FIRST_VERSION:
-                continue
-            if newest_ms - info.modified_ms < VERSIONS_KEPT_MS or (before and number != before + 1):
-                break
-            begin, before = begin or number, number
-            old.append(info.key)
-        below = subscription_family(id, context.contract.making).key(begin - 1) if begin > FIRST_VERSION + 1 else None
-        if below is None or context.store.get(below) is None:  # else the listing leaves it out
-            yield from old
+        if id in ids:
+            family = subscription_family(id, context.contract.making)
+            yield from old_versions(context.store, family, [info for _, info in versions], _is_old, VERSIONS_KEPT)
+        elif now_ms - versions[-1][1].modified_ms >= NAMELESS_KEPT_MS:
+            yield from (info.key for _, info in versions)
+
+
+def _is_old(modified_ms: int, newest_ms: int) -> bool:
+    return newest_ms - modified_ms >= VERSIONS_KEPT_MS
 
 
 def kept_of(

@@ -34,7 +34,6 @@ from lancewal_core.errors import Corrupt
 from lancewal_core.names.ids import TableVersion
 from lancewal_core.region.history import SoundHistories
 from lancewal_core.region.state import GenerationState
-from lancewal_core.table.contract import Contract
 from lancewal_core.table.presence import check_present
 from lancewal_core.table.subscriptions.holding import Holding
 from lancewal_core.table.subscriptions.needs import VERSION_WINDOW_MIN_MS, version_window_ms
@@ -43,7 +42,6 @@ from lancewal_flusher.commit.send import is_finished
 from lancewal_flusher.context import FlusherContext
 
 LOOKED_AFTER_S = 3600.0
-WINDOW_MIN_MS = VERSION_WINDOW_MIN_MS
 WAITING_MAX_MS = 3 * 24 * 3600 * 1000
 """Age of a waiting flush from which on no version is removed: far below the week after which Lance removes files that
 no version names."""
@@ -57,7 +55,7 @@ class VersionsSeen:
     """
 
     every_s: float = LOOKED_AFTER_S
-    window_min_ms: int = WINDOW_MIN_MS
+    window_min_ms: int = VERSION_WINDOW_MIN_MS
     looked: float | None = None
     held: frozenset[TableVersion] = frozenset()
     """Due versions that a tag or a branch keeps."""
@@ -69,17 +67,11 @@ class VersionsSeen:
 
 @dataclass(frozen=True, slots=True)
 class VersionsDue:
-    """Versions older than the window, oldest first, and why they have to stay nevertheless."""
+    """Versions that may be removed, oldest first."""
 
     versions: tuple[TableVersion, ...]
-    kept_because: str | None = None
     held: Mapping[str, int] = field(default_factory=dict)
     """Number of older versions that each subscription holds, by name."""
-
-
-def window_ms(contract: Contract, least: int = WINDOW_MIN_MS) -> int:
-    """Return how many milliseconds a version stays once a newer one is there."""
-    return version_window_ms(contract, least)
 
 
 def due(
@@ -102,13 +94,13 @@ def find_due(
     kept: SoundHistories,
     now_ms: int,
     holding: Holding,
-    least: int = WINDOW_MIN_MS,
+    least: int = VERSION_WINDOW_MIN_MS,
 ) -> VersionsDue:
     """Return what ``expire_versions`` would remove now.  Only reads."""
     if not context.contract.rows_tell_partition:
-        return VersionsDue((), "the table's versions tell the partitions of rows")
+        return VersionsDue(())
     stored = context.table.stored_versions()
-    window = window_ms(context.contract, least)
+    window = version_window_ms(context.contract, least)
     over = due(stored, in_force.version, now_ms, window)
     found = due(stored, in_force.version, now_ms, holding.window_ms(window, context.contract))
     held = holding.versions_from
@@ -118,30 +110,22 @@ def find_due(
         for name, each in holding.of.items()
         if each.after is not None
     }
-    if not found:
-        return VersionsDue((), held=by_name)
-    return VersionsDue(found, _why_kept(context, in_force, kept, now_ms), by_name)
+    return VersionsDue(found if found and _may_go(context, in_force, kept, now_ms) else (), by_name)
 
 
-def _why_kept(context: FlusherContext, in_force: InForce, kept: SoundHistories, now_ms: int) -> str | None:
-    """Return why no version may be removed now, None if they may (guarantees 2 and 3)."""
+def _may_go(context: FlusherContext, in_force: InForce, kept: SoundHistories, now_ms: int) -> bool:
+    """Return whether versions may be removed now (guarantees 2 and 3)."""
     if kept.damaged:
-        return "the state or a history page of a partition is damaged"
+        return False
     for region, history in kept.of.items():
         for record in history.generations:
             if record.generation <= in_force.generation(region):
                 continue
             if record.state is GenerationState.MERGED:
-                return f"partition {region.partition} has flushes that a restore took back"
+                return False  # a restore took the merge of its flush back
             if record.state is GenerationState.FLUSHED and now_ms - (record.flushed_at_ms or 0) > WAITING_MAX_MS:
-                return f"a flush of partition {region.partition} waits for its merge"
-    return None if is_finished(context, in_force) else "the newest merge is not finished"
-
-
-def _is_long_ago(context: FlusherContext, now_ms: int) -> bool:
-    """Whether the round began too long ago to remove versions.  While the process slept, a week may have passed, and
-    Lance would remove the files of a merge that was being made then."""
-    return context.clock.now_ms() - now_ms > WINDOW_MIN_MS
+                return False
+    return is_finished(context, in_force)
 
 
 def is_time(context: FlusherContext, seen: VersionsSeen) -> bool:
@@ -163,10 +147,12 @@ def expire_versions(
     found = find_due(context, in_force, kept, now_ms, holding, seen.window_min_ms)
     seen.subscribed = found.held
     seen.looked = context.clock.monotonic()
-    wanted = () if found.kept_because else found.versions
-    if seen.held.issuperset(wanted) or _is_long_ago(context, now_ms):
+    if seen.held.issuperset(found.versions):
+        return ()
+    # While the process slept, a week may have passed.  Lance would remove the files of a merge that was being made then.
+    if context.clock.now_ms() - now_ms > VERSION_WINDOW_MIN_MS:
         return ()
     check_present(context.store, context.contract)  # another table would lose its versions of these numbers
-    context.table.remove_versions(wanted)
-    seen.held = frozenset(wanted) & context.table.stored_versions().keys()
-    return tuple(version for version in wanted if version not in seen.held)
+    context.table.remove_versions(found.versions)
+    seen.held = frozenset(found.versions) & context.table.stored_versions().keys()
+    return tuple(version for version in found.versions if version not in seen.held)

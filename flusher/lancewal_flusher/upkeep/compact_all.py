@@ -52,8 +52,6 @@ def compact_to_the_end(
     limits: CompactionLimits,
     *,
     with_sentinel: bool,
-    landed: Callable[[Compacted], None] = lambda _: None,
-    refused: Callable[[str], None] = lambda _: None,
     stopping: Callable[[], bool] = lambda: False,
 ) -> CompactionSummary:
     """Compact until nothing is left, then extend all indexes (steps 1 and 2).
@@ -70,10 +68,10 @@ def compact_to_the_end(
             result = by_newest_contract(context, partial(_round, bounded, sizes, with_sentinel))
         if isinstance(result, Compacted):
             done.append(result)
-            landed(result)
+            result.log(context.events)
             refusals = halved = 0
         elif isinstance(result, Refused):
-            refused(result.reason)
+            context.events.compaction_refused(reason=result.reason)
             refusals += 1
             halved += 1
             if refusals == REFUSALS_MAX:

@@ -9,7 +9,7 @@ import re
 import signal
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,11 +24,13 @@ from lancewal_core.names import paths
 from lancewal_core.names.ids import Generation, LogId, OwnerId, Page, Position, Region, TopicId
 from lancewal_core.names.ids import Sequence as SequenceNumber
 from lancewal_core.process.clock import SystemClock
+from lancewal_core.process.event_table import Event
 from lancewal_core.region.flushes.manifest import Flush, FlushPart, encode_flush
 from lancewal_core.table.control import Service
 from lancewal_core.wal.segment import Fence, encode_fence
 from lancewal_flusher.commands import gc as gc_commands
 from lancewal_flusher.context import FlusherContext
+from lancewal_flusher.event_table import FlusherEvents
 from lancewal_flusher.garbage import collect_all
 from lancewal_flusher.garbage.collect_all import GarbageSummary, collect_to_the_end, look
 from lancewal_flusher.garbage.find import HISTORY_PAGE_AT
@@ -213,6 +215,18 @@ def test_without_waiting_one_round_says_what_waits(make: Any, gc: Any) -> None:
     assert lines[-1] == "trimmed: nothing"
 
 
+class Awaited(FlusherEvents):
+    """Events that call a function with the number of objects when the wait for them begins."""
+
+    def __init__(self, act: Callable[[int], None]) -> None:
+        super().__init__()
+        self._act = act
+
+    def write(self, event: Event, fields: Mapping[str, Any]) -> None:
+        assert event.name == "garbage_awaited"
+        self._act(fields["objects"])
+
+
 def test_waiting_goes_on_until_what_was_free_is_gone(make: Any) -> None:
     """What becomes free while it waits is left to others, or it would never end beside a busy ingest."""
     table = make(600)
@@ -224,7 +238,7 @@ def test_waiting_goes_on_until_what_was_free_is_gone(make: Any) -> None:
         table.generation(0, upserts(range(30, 40)))
         table.round()
 
-    done = collect_to_the_end(replace(table.context(), clock=clock), wait=True, waits=meanwhile)
+    done = collect_to_the_end(replace(table.context(), clock=clock, events=Awaited(meanwhile)), wait=True)
     gone = {key: size for key, size in before.items() if key not in sizes(table)}
     assert (done.rounds, waited) == (2, [len(gone)])
     assert 600 <= clock.seconds < 601
@@ -260,7 +274,7 @@ def test_a_pause_while_it_waits_ends_it(make: Any) -> None:
         pause(table.store, SystemClock(), table.new_id, Service.FLUSHER, None)
 
     with pytest.raises(FlusherPaused):
-        collect_to_the_end(replace(table.context(), clock=clock), wait=True, waits=meanwhile)
+        collect_to_the_end(replace(table.context(), clock=clock, events=Awaited(meanwhile)), wait=True)
     assert before.keys() <= sizes(table).keys()
 
 

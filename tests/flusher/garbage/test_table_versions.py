@@ -16,13 +16,14 @@ from lancewal_core.names.paths import parse_table_version
 from lancewal_core.process.clock import SystemClock
 from lancewal_core.table.protocol import StoredTable
 from lancewal_core.table.subscriptions.holding import HOLDS_NOTHING
+from lancewal_core.table.subscriptions.needs import version_window_ms
 from lancewal_core.table.watermarks import Watermarks
 from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.garbage import table_versions
 from lancewal_flusher.garbage.collect import GarbageState, collect_garbage
 from lancewal_flusher.garbage.collect_all import look
 from lancewal_flusher.garbage.find import claimed_histories
-from lancewal_flusher.garbage.table_versions import WAITING_MAX_MS, VersionsSeen, due, expire_versions, window_ms
+from lancewal_flusher.garbage.table_versions import WAITING_MAX_MS, VersionsSeen, due, expire_versions
 from tests.support.flusher_tables import FlusherTable, upserts
 
 DAY_S = 24 * 3600
@@ -195,9 +196,11 @@ def test_nothing_goes_of_a_table_keyed_by_bytes(tmp_path: Path) -> None:
 
 def test_the_window_is_never_shorter_than_the_history_window_nor_an_hour(table: FlusherTable) -> None:
     contract = table.contract
-    assert window_ms(contract.model_copy(update={"version_window_s": 0})) == 3_600_000
-    assert window_ms(contract.model_copy(update={"version_window_s": 0, "history_window_s": 9_000})) == 9_000_000
-    assert window_ms(contract) == 7 * DAY_S * 1000
+    assert version_window_ms(contract.model_copy(update={"version_window_s": 0})) == 3_600_000
+    assert (
+        version_window_ms(contract.model_copy(update={"version_window_s": 0, "history_window_s": 9_000})) == 9_000_000
+    )
+    assert version_window_ms(contract) == 7 * DAY_S * 1000
 
 
 def test_watermarks_are_known_by_another_process_afterwards(table: FlusherTable) -> None:

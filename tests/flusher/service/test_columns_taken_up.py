@@ -183,9 +183,7 @@ def test_compaction(table: FlusherTable) -> None:
     old = table.context()
     table.change_columns({"s": None, "a": "c"}, b="float64")
     limits = CompactionLimits(fragments_min=2)
-    done = compact_to_the_end(
-        old, limits, with_sentinel=True, landed=lambda _: None, refused=lambda _: None, stopping=lambda: False
-    )
+    done = compact_to_the_end(old, limits, with_sentinel=True)
     assert done.fragments_after == 1
     table.check()
 
