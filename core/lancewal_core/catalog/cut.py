@@ -70,3 +70,7 @@ class Cut(BaseModel):
     """Tables that were asked for and are not in a moving cut, each with the reason."""
     write_id: Word
     """Differs in every version of every cut."""
+
+    def is_over(self, now_ms: int) -> bool:
+        """Return whether the time of a kept cut is over, so that garbage collection drops its snapshots."""
+        return self.until_ms is not None and self.until_ms <= now_ms

@@ -5,15 +5,17 @@ With the notes of all snapshots of a cut, the cut's record can be written again.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from lancewal_core.catalog.cut import Holds
+from lancewal_core.catalog.cut import Cut, CutTable, Holds
 from lancewal_core.catalog.entry import TableName
 from lancewal_core.names.words import cut_name
 from lancewal_core.store.json_model import Version1, Word, decode_model
 from lancewal_core.store.json_object import WHOLE_MAX
+from lancewal_core.table.snapshots import Snapshot
 
 FORMAT = 1
 _WHERE_MAX = 4_096
@@ -43,6 +45,20 @@ class CutNote(BaseModel):
     def text(self) -> str:
         """Return the note as text."""
         return self.model_dump_json()
+
+    def record(self, tables: Mapping[str, CutTable], snapshots: Collection[Snapshot]) -> Cut:
+        """Return the record of the kept cut.  ``snapshots``: those of all its tables."""
+        return Cut(
+            name=self.cut,
+            moving=False,
+            holds=self.holds,
+            tables=dict(tables),
+            asked_ms=self.asked_ms,
+            took_ms=self.took_ms,
+            made_ms=max(snapshot.created_ms for snapshot in snapshots),
+            until_ms=min((one.until_ms for one in snapshots if one.until_ms is not None), default=None),
+            write_id=self.write_id,
+        )
 
 
 def cut_note(text: str, where: str) -> CutNote:

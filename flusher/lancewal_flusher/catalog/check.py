@@ -88,16 +88,15 @@ def check_catalog(catalog: StoredCatalog, settings: Settings, *, mend: bool = Fa
     known = {one_text(entry.uri) for entry in entries.values()}
     new = {name: uri for name, uri in below.items() if one_text(place_of(uri)) not in known}
     active = [entry for entry in entries.values() if entry.state == "active"]
+    named = [*((entry.name, entry.uri) for entry in active), *new.items()]
     with closing(ThreadTasks(io_threads=_TABLES_AT_ONCE)) as tasks:
-        folders = tasks.map(read, [*(entry.uri for entry in active), *new.values()])
+        folders = dict(zip(named, tasks.map(read, [uri for _, uri in named]), strict=True))
         cuts = catalog.cuts()  # after the folders: a cut that is made meanwhile was not lost
         found = list(_cuts_incomplete(catalog, cuts, settings, tasks))
-    contracts = [folder.contract for folder in folders]
-    compared = [_compared(entry, contract) for entry, contract in zip(active, contracts, strict=False)]
+    compared = [_compared(entry, folders[entry.name, entry.uri].contract) for entry in active]
     found += [one for one in compared if one is not None]
-    found += _without_entry(new, contracts[len(active) :], entries)
-    named = [*((entry.name, entry.uri) for entry in active), *new.items()]
-    found += _cuts_missing(cuts, dict(zip(named, folders, strict=True)))
+    found += _without_entry({of: folders[of].contract for of in new.items()}, entries)
+    found += _cuts_missing(cuts, folders)
     return sorted(
         (_mended(catalog, one) if mend else one.finding for one in found), key=lambda one: (one.name, one.uri)
     )
@@ -124,7 +123,7 @@ def _cuts_missing(there: Mapping[str, Cut], folders: Mapping[tuple[str, str], _R
 def _in_time(cuts: Iterable[Cut]) -> list[Cut]:
     """Return the kept cuts whose time is not over."""
     now_ms = SystemClock().now_ms()
-    return [cut for cut in cuts if not cut.moving and (cut.until_ms is None or now_ms < cut.until_ms)]
+    return [cut for cut in cuts if not cut.moving and not cut.is_over(now_ms)]
 
 
 def _cuts_incomplete(
@@ -146,34 +145,28 @@ def _cuts_incomplete(
 def _compared(entry: TableEntry, contract: Contract | LancewalError) -> _Found | None:
     """Return the first difference between an entry and the contract at its address."""
 
-    def finding(kind: str, text: str) -> CatalogFinding:
-        return CatalogFinding(entry.name, entry.uri, kind, text)
+    def found(kind: str, text: str) -> _Found:
+        return _Found(CatalogFinding(entry.name, entry.uri, kind, text))
 
     forget = f"`lancewal catalog forget {entry.name}`"
     if isinstance(contract, TableMissing | NotALancewalTable):
         moved = f"If its folder was moved, `lancewal catalog register {entry.name} -t ADDRESS`. If it is gone, {forget}"
-        return _Found(finding("table-missing", f"there is no lancewal table at {entry.uri}. {moved}"))
+        return found("table-missing", f"there is no lancewal table at {entry.uri}. {moved}")
     if isinstance(contract, TableDropped):
-        return _Found(
-            finding("dropped", f"{contract}. `lancewal table drop -t {entry.uri}` mends the entry, which says active")
-        )
+        return found("dropped", f"{contract}. `lancewal table drop -t {entry.uri}` mends the entry, which says active")
     if isinstance(contract, LancewalError):
-        return _Found(finding("unreadable", f"the contract cannot be read: {contract.kind}: {contract}"))
+        return found("unreadable", f"the contract cannot be read: {contract.kind}: {contract}")
     if contract.place is not None and not same_place(contract.place, place_of(entry.uri)):
-        return _Found(
-            finding(
-                "other-place",
-                f"the contract is that of the table at {contract.place}, whose folder was moved or copied: "
-                f"`lancewal catalog register {entry.name} -t {entry.uri}` makes it a table of its own",
-            )
+        return found(
+            "other-place",
+            f"the contract is that of the table at {contract.place}, whose folder was moved or copied: "
+            f"`lancewal catalog register {entry.name} -t {entry.uri}` makes it a table of its own",
         )
     if contract.name not in (None, entry.name):
-        return _Found(
-            finding(
-                "other-name",
-                f"the contract calls the table {contract.name}. To keep that name, {forget}; to keep this one, "
-                f"`lancewal catalog register {entry.name} -t {entry.uri}`",
-            )
+        return found(
+            "other-name",
+            f"the contract calls the table {contract.name}. To keep that name, {forget}; to keep this one, "
+            f"`lancewal catalog register {entry.name} -t {entry.uri}`",
         )
     if entry.table_uuid is None:
         return None  # the catalog tells no more than the address
@@ -186,17 +179,17 @@ def _compared(entry: TableEntry, contract: Contract | LancewalError) -> _Found |
             term = kind.removeprefix("other-")
             mend = "`lancewal catalog check --mend` takes the contract's"
             text = f"the entry has the {term} {ours}, the contract {theirs}. {mend}"
-            return _Found(finding(kind, text), entry, proved)
+            return replace(found(kind, text), before=entry, proved=proved)
     return None
 
 
 def _without_entry(
-    new: Mapping[str, str], contracts: list[Contract | LancewalError], entries: Mapping[str, TableEntry]
+    new: Mapping[tuple[str, str], Contract | LancewalError], entries: Mapping[str, TableEntry]
 ) -> Iterator[_Found]:
     """Yield the lancewal tables in the root that have no entry.  A Lance table without a contract is not lancewal's.  A
     dropped table may have been forgotten."""
     taken = set(entries)
-    for (folder_name, uri), contract in zip(new.items(), contracts, strict=True):
+    for (folder_name, uri), contract in new.items():
         if isinstance(contract, TableMissing | NotALancewalTable | TableDropped):
             continue
         if isinstance(contract, LancewalError):

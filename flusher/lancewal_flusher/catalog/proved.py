@@ -16,10 +16,11 @@ from pydantic import ValidationError
 from lancewal_core.catalog.cut import Cut, CutTable
 from lancewal_core.catalog.cut_note import CutNote, cut_note
 from lancewal_core.catalog.entry import TableEntry
-from lancewal_core.errors import Corrupt, InvalidInput, LancewalError
+from lancewal_core.errors import Corrupt, InvalidInput, LancewalError, or_error
 from lancewal_core.open import Address, open_at
 from lancewal_core.process.clock import SystemClock
 from lancewal_core.process.tasks import Tasks
+from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.settings.load import Settings
 from lancewal_core.store.address import place_of, same_place
 from lancewal_core.table.snapshots import Snapshot
@@ -61,23 +62,11 @@ def proved_cuts(tables: Iterable[ProvedTable]) -> tuple[list[Cut], list[str]]:
         if missing:
             findings.append(f"cut {name}: no snapshot of it was found in {', '.join(missing)}")
             continue
-        ends = [snapshot.until_ms for _, snapshot in members.values() if snapshot.until_ms is not None]
+        proved = {table: members[table][0] for table in note.tables}
         try:
-            cut = Cut(
-                name=name,
-                moving=False,
-                holds=note.holds,
-                tables={table: members[table][0] for table in note.tables},
-                asked_ms=note.asked_ms,
-                took_ms=note.took_ms,
-                made_ms=max(snapshot.created_ms for _, snapshot in members.values()),
-                until_ms=min(ends, default=None),
-                write_id=write_id,
-            )
+            cuts.append(note.record(proved, [snapshot for _, snapshot in members.values()]))
         except ValidationError as error:
             findings.append(f"cut {name}: the notes of its snapshots prove no cut: {_said(error)}")
-            continue
-        cuts.append(cut)
     return sorted(cuts, key=lambda cut: (-cut.asked_ms, cut.name)), findings
 
 
@@ -87,12 +76,12 @@ def faults_of_cuts(
     """Return the error of a read at the cut for each table, which is given by its name there; None if it can be read."""
     from lancewal_reader.cuts import readable_at
 
+    def open_table(uri: str) -> OpenedTable:
+        return open_at(Address.of(settings, uri), tasks, SystemClock())
+
     def look(member: tuple[Cut, str]) -> LancewalError | None:
-        try:
-            readable_at(*member, lambda uri: open_at(Address.of(settings, uri), tasks, SystemClock()))
-        except LancewalError as error:
-            return error
-        return None
+        found = or_error(lambda: readable_at(*member, open_table))
+        return found if isinstance(found, LancewalError) else None
 
     return tasks.map(look, members)
 

@@ -15,17 +15,13 @@ from lancewal_flusher.cuts.positions import CutMember, named
 from lancewal_flusher.open import Threads, open_on
 
 
-def _unchanged(store: ObjectStore) -> ObjectStore:
-    return store
-
-
 def open_member(
     settings: Settings,
     entry: TableEntry,
     threads: Threads,
     stack: ExitStack,
     cache_bytes_max: int,
-    observed: Callable[[ObjectStore], ObjectStore] = _unchanged,
+    observed: Callable[[ObjectStore], ObjectStore] = lambda store: store,
 ) -> CutMember:
     """Open the table of an entry; ``stack`` closes it.  ``observed`` is given its store.  An error names the table.
 

@@ -39,7 +39,7 @@ def check_cuts(
             f"--cut {cut}: there is no kept cut of this name that has the table {table}. Nothing was changed"
         )
     now_ms = SystemClock().now_ms()
-    held = {one.name for one in kept if one.until_ms is None or now_ms < one.until_ms}
+    held = {one.name for one in kept if not one.is_over(now_ms)}
     left = sorted((held | set(elsewhere)) - set(named))
     if left:
         raise InvalidInput(

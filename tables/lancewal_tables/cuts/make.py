@@ -88,7 +88,7 @@ def make_cut(
         check_until(clock.now_ms() + wanted.for_ms)
     known = catalog.cut(wanted.name)
     if known is not None:
-        if known.moving or known.until_ms is None or known.until_ms > clock.now_ms():
+        if known.moving or not known.is_over(clock.now_ms()):
             raise _taken(wanted.name)
         drop_cut(catalog, known, {member.name: member.context.table for member in members}, tasks)
     # Steps 2 and 3
@@ -102,9 +102,8 @@ def make_cut(
 
 def keep(catalog: StoredCatalog, members: Sequence[CutMember], wanted: CutWanted, at: CutAt, tasks: Tasks) -> Cut:
     """Make the snapshots and the record of a cut at positions that are reached (steps 4 to 7)."""
-    write_id = members[0].context.new_id()
     note = CutNote(
-        cut=wanted.name, write_id=write_id, catalog=catalog.where, table=members[0].name,
+        cut=wanted.name, write_id=members[0].context.new_id(), catalog=catalog.where, table=members[0].name,
         tables=tuple(member.name for member in members), holds=at.holds, asked_ms=at.asked_ms, took_ms=at.took_ms,
     )  # fmt: skip
     # Step 4
@@ -115,18 +114,8 @@ def keep(catalog: StoredCatalog, members: Sequence[CutMember], wanted: CutWanted
         if isinstance(or_error(lambda: catalog.cut(wanted.name)), Cut):
             raise _taken(wanted.name) from error
         raise
-    ends = [one.snapshot.until_ms for one in made if one.snapshot.until_ms is not None]
-    cut = Cut(
-        name=wanted.name,
-        moving=False,
-        holds=at.holds,
-        tables={member.name: _entry(member, one) for member, one in zip(members, made, strict=True)},
-        asked_ms=at.asked_ms,
-        took_ms=at.took_ms,
-        made_ms=max(one.snapshot.created_ms for one in made),
-        until_ms=min(ends, default=None),
-        write_id=write_id,
-    )
+    tables = {member.name: _entry(member, one) for member, one in zip(members, made, strict=True)}
+    cut = note.record(tables, [one.snapshot for one in made])
     # Step 5
     _record(catalog, cut, members, made, tasks)
     # Step 6

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from lancewal_core.errors import InvalidInput, LancewalError
 from lancewal_core.store.address import same_place
 from lancewal_flusher.context import FlusherContext
+from lancewal_flusher.cuts.positions import CutMember, durable
 from lancewal_flusher.garbage.snapshots import drop_made
 from lancewal_tables.snapshots.make import Made, make_snapshot
 
@@ -82,11 +83,6 @@ def _check_same_topic(opened: Sequence[Opened]) -> None:
 
 def _durable_in_all(opened: Sequence[Opened]) -> AtPositions:
     from lancewal_reader.point.at import At
-    from lancewal_reader.point.read_options import read_options
-    from lancewal_reader.reading.reads import wanted_of
 
-    cuts = []
-    for context, reads in opened:
-        receipt = reads.plan(wanted_of(None, None, read_options())).receipt
-        cuts.append({region.partition: int(receipt.positions.get(region, 0)) for region in context.contract.regions})
-    return At.positions({partition: min(cut[partition] for cut in cuts) for partition in cuts[0]})
+    members = [CutMember(reads.uri, context, reads) for context, reads in opened]
+    return At.positions(durable(members, opened[0][0].tasks).of[members[0].name])
