@@ -15,8 +15,7 @@ from collections.abc import Sequence as Seq
 from dataclasses import dataclass, field, replace
 from functools import partial
 from random import Random
-from types import SimpleNamespace
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from lancewal_core.errors import StoreInconsistent, StoreUnavailable
 from lancewal_core.names import paths
@@ -232,12 +231,11 @@ class World:
 
     def _sweeper(self, store: MemoryStore, clock: TwoClocks) -> None:
         rng = Random(self.rng.random())
-        context: Any = SimpleNamespace(store=store)
         while True:
             try:
                 for page in PAGES:
                     is_old = partial(find._page_is_old, clock.now_ms(), False)
-                    old = find._old_versions(context, page_family(page), is_old, VERSIONS_KEPT)
+                    old = find._listed_old_versions(store, page_family(page), is_old, VERSIONS_KEPT)
                     store.delete(old)
                     self.counts["deleted"] = self.counts.get("deleted", 0) + len(old)
             except StoreUnavailable:

@@ -118,8 +118,8 @@ def versions_go_at_once(patch: pytest.MonkeyPatch) -> None:
 
 def newest_first(patch: pytest.MonkeyPatch) -> None:
     """Old versions go in descending order, and a collector may freeze in the midst of that."""
-    real = find._old_versions
-    patch.setattr(find, "_old_versions", lambda *arguments: real(*arguments)[::-1])
+    real = find._listed_old_versions
+    patch.setattr(find, "_listed_old_versions", lambda *arguments: real(*arguments)[::-1])
 
 
 MUTATIONS: dict[Callable[[pytest.MonkeyPatch], None], Callable[[int], World]] = {
