@@ -18,13 +18,14 @@ from lancewal_reader.table import Table, open_table
 def open_catalog(
     catalog: str | os.PathLike[str], *, password: str = "", storage_options: Mapping[str, str] | None = None
 ) -> Catalog:
-    """Open the catalog at an address, and read tables by their names: ``open_catalog("s3://lake")["shop.orders"]``.
+    """Open a catalog, which finds tables by name: ``open_catalog("s3://lake")["shop.orders"]``.
 
-    ``catalog``: the root of a catalog in a folder: a local path, ``file://`` or ``s3://``.  Or the address of a server
-    without a secret: ``postgresql://...``, ``https://...``, with its ``password`` or token apart.  ``storage_options`` are
-    Lance's, for the catalog and for its tables.
+    ``catalog``: the address of the catalog.  A catalog in a folder has a local path, ``file://`` or ``s3://``.  A
+    server has ``postgresql://...`` or ``https://...``; pass its secret as ``password``, not in the address.
+    ``storage_options`` are Lance's, for the catalog and for its tables.
 
-    Raises ``InvalidSettings`` for an address that is none; ``InvalidInput`` for a wrong argument."""
+    Raises ``InvalidSettings`` if the address is not valid, and ``InvalidInput`` for any other wrong argument.
+    """
     text: object = os.fspath(catalog) if isinstance(catalog, os.PathLike) else catalog
     if not isinstance(text, str) or not text:
         raise InvalidInput(f"catalog {catalog!r}: expected its address, as text or a pathlib.Path")
@@ -32,10 +33,11 @@ def open_catalog(
 
 
 class Catalog:
-    """An open catalog; ``open_catalog`` makes it.  Threads may share it.
+    """An open catalog, made by ``open_catalog``.  Threads may share it.
 
-    Each call asks the catalog anew.  It raises ``CatalogUnavailable`` or ``StoreUnavailable`` if the catalog does not
-    answer."""
+    Nothing is cached: each call asks the catalog.  It raises ``CatalogUnavailable`` or ``StoreUnavailable`` if the
+    catalog does not answer.
+    """
 
     def __init__(self, stored: StoredCatalog, storage_options: Mapping[str, str] | None) -> None:
         self._stored = stored
@@ -50,12 +52,13 @@ class Catalog:
         return open_table(entry.uri, storage_options=self._storage_options)
 
     def cut(self, name: str) -> CutTables:
-        """Read the cut ``name`` once, and return its tables, each as of the cut: ``catalog.cut("june")["shop.orders"]``.
+        """Read the cut ``name`` once, and return its tables in the state that the cut records:
+        ``catalog.cut("june")["shop.orders"]``.
 
-        ``CutMissing``: there is no such cut."""
+        Raises ``CutMissing`` if there is no such cut.
+        """
         return open_cut(self._stored, name, lambda uri: open_table(uri, storage_options=self._storage_options))
 
     def tables(self) -> Mapping[str, TableEntry]:
-        """Return the entries of all tables by name, in the order of names.  One that was dropped has the state
-        ``dropped``."""
+        """Return the entries of all tables, sorted by name.  The entry of a dropped table has the state ``dropped``."""
         return self._stored.tables()

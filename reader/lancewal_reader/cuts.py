@@ -37,7 +37,7 @@ _NAMED = 10
 
 
 class CutTables(Mapping[str, Table]):
-    """The tables of a cut by name, each opened when it is asked for (module docstring)."""
+    """The tables of a cut by name.  Each table is opened when it is accessed."""
 
     def __init__(self, cut: Cut, open_table: Callable[[str], Table]) -> None:
         self._cut, self._open = cut, open_table
@@ -50,21 +50,21 @@ class CutTables(Mapping[str, Table]):
 
     @property
     def number(self) -> int:
-        """Number of this publication of a moving cut; 1 for a kept one."""
+        """Number of this publication of a moving cut; always 1 for a kept cut."""
         return self._cut.number
 
     @property
     def holds(self) -> str:
-        """``positions``, or ``transactions`` if no transaction of the source is cut in two."""
+        """``positions``, or ``transactions`` if the cut splits no transaction of the source database."""
         return self._cut.holds
 
     @property
     def asked_ms(self) -> int:
-        """Time at which the positions were asked for, in milliseconds since 1970."""
+        """Time at which the cut's positions were read from their source, in milliseconds since 1970."""
         return self._cut.asked_ms
 
     def positions(self, name: str) -> dict[int, int]:
-        """Return the position of each partition at which the table ``name`` is cut."""
+        """Return the position of each partition up to which the cut has the records of table ``name``."""
         return positions_of(_entry(self._cut, name))
 
     def __getitem__(self, name: str) -> Table:
@@ -93,7 +93,8 @@ class CutTables(Mapping[str, Table]):
 def open_cut(catalog: StoredCatalog, name: str, open_table: Callable[[str], Table]) -> CutTables:
     """Read a cut from the catalog, and return its tables.  ``open_table`` opens the table at an address.
 
-    ``CutMissing``: there is no such cut.  Errors of the catalog are raised too."""
+    Raises ``CutMissing`` if there is no such cut, and the catalog's errors.
+    """
     return CutTables(found_cut(catalog, name), open_table)
 
 
@@ -105,11 +106,12 @@ def is_cut(text: str) -> bool:
 def table_in_cut(
     catalog: StoredCatalog | None, text: str, table: str, find_address: Callable[[], str]
 ) -> tuple[str, AtCut]:
-    """Return the address of a table, and the point that ``cut:NAME`` means for it.
+    """Return the address of a table, and the point that ``cut:NAME`` stands for in that table.
 
-    ``table`` is the text by which a person names the table.  ``find_address`` returns the address that it means where the cut
-    does not have the name.  ``InvalidInput``: there is no catalog.  ``CutMissing``: there is no such cut, or the table is not
-    in it."""
+    ``table`` is the name or address that the user gave.  If the cut does not have this name, ``find_address`` returns
+    the table's address.  Raises ``InvalidInput`` without a catalog.  Raises ``CutMissing`` if there is no such cut, or
+    if the table is not in it.
+    """
     if catalog is None:
         raise no_catalog(text.strip())
     cut = found_cut(catalog, text.strip().removeprefix(CUT))
@@ -126,7 +128,7 @@ def table_in_cut(
 
 
 def of_cut(at: AtCut, uri: str, open_table: Callable[[str], T]) -> T:
-    """Open the table of a cut at its address.  ``CutMissing``: nothing of the table lies there."""
+    """Open the table of a cut at its address.  Raises ``CutMissing`` if no table is there."""
     try:
         return open_table(uri)
     except (TableMissing, NotALancewalTable) as error:
@@ -139,9 +141,11 @@ def of_cut(at: AtCut, uri: str, open_table: Callable[[str], T]) -> T:
 def readable_at(
     cut: Cut, name: str, open_table: Callable[[str], OpenedTable]
 ) -> tuple[OpenedTable, PinnedTable | None]:
-    """Return a table of the cut, and the version that its snapshot keeps.  Errors are those of a read at the cut.
+    """Return a table of the cut, and the version that its snapshot keeps.  Raises the errors of a read at the cut.
 
-    ``open_table`` opens the table at an address.  Of a moving cut only the table is looked at, and the version is None."""
+    ``open_table`` opens the table at an address.  For a moving cut the returned version is None, and only the table is
+    checked.
+    """
     at, uri = point_of_table(cut, name), cut.tables[name].uri
     opened = of_cut(at, uri, open_table)
     check_uuid_of_cut(opened.contract, at, place_of(uri))
@@ -155,12 +159,14 @@ def readable_at(
 
 
 def positions_of(of: CutTable) -> dict[int, int]:
-    """Return the position of each partition at which a table is cut, in the order of partitions."""
+    """Return the position of each partition up to which a cut has the table's records, sorted by partition."""
     return {region.partition: int(at) for region, at in sorted(Receipt.parse(of.receipt).positions.items())}
 
 
 def point_of_table(cut: Cut, name: str) -> AtCut:
-    """Return the point at which the table ``name`` is read in the cut.  ``CutMissing`` if the cut does not have it."""
+    """Return the point at which a cut reads the table ``name``.  Raises ``CutMissing`` if the cut does not have the
+    table.
+    """
     of = _entry(cut, name)
     return AtCut(cut.name, cut.number, name, of.table_uuid, Receipt.parse(of.receipt), of.snapshot)
 

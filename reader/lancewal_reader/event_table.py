@@ -15,7 +15,7 @@ _LOGGER = logging.getLogger("lancewal.reader")
 
 
 class ReaderEvents(EventTable):
-    """Events of readers.  ``partitions``: the partitions through which the keys came."""
+    """Log events of readers.  ``partitions``: the partitions through which records of the keys came."""
 
     keys_left_out = warning(
         "Primary keys came through two partitions, and are left out until a decision (`lancewal conflict list`).",

@@ -56,9 +56,9 @@ _guests = _Guests()
 
 @contextmanager
 def many_objects_made() -> Iterator[None]:
-    """Let the collector run rarely while the context is open, in all threads of the process.
+    """Run Python's garbage collector rarely, in all threads, while the context is open.
 
-    When the last context is closed, the former threshold is restored.
+    When the last such context is closed, the former threshold is restored.
     """
     guest = object()
     try:

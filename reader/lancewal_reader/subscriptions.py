@@ -41,7 +41,8 @@ _TRIES = 4
 class Subscriptions:
     """The subscriptions of a table.  Threads may share it.
 
-    Only the folder ``_lancewal/subscriptions/`` is written: reading rights, and the right to put objects there, suffice.
+    It writes only to the folder ``_lancewal/subscriptions/``.  The credentials need read access to the table, and the
+    right to put objects there.
     """
 
     def __init__(
@@ -56,22 +57,23 @@ class Subscriptions:
         return iter(self._kept.all())
 
     def readable(self) -> dict[str, Subscription | Fault]:
-        """Return all subscriptions by name; of one that cannot be read, the error."""
+        """Return all subscriptions by name.  A subscription that cannot be read has its error as the value."""
         return self._kept.readable()
 
     def check_exists(self, name: str) -> None:
-        """Raise ``SubscriptionMissing`` if there is no subscription of this name.  It need not be readable."""
+        """Raise ``SubscriptionMissing`` if there is no subscription with this name.  A damaged one counts too."""
         self._kept.id_of(check_name(name))
 
     def get(self, name: str) -> Subscription:
-        """Return the subscription of this name; ``SubscriptionMissing`` if there is none."""
+        """Return the subscription with this name.  Raises ``SubscriptionMissing`` if there is none."""
         return self._kept.get(name)
 
     def create(self, name: str, start: Point | str | bytes = NOW) -> Subscription:
-        """Create a subscription that begins at a point, or ``now``.
+        """Create a subscription whose first changes come after ``start``, a point or ``now``.
 
-        ``InvalidInput``: the name is taken or not valid, or the point has no positions.  ``OutsideHistoryWindow``,
-        ``VersionGone``: what the point needs is gone or going; nothing was created.  The errors of a read at the point.
+        Raises ``InvalidInput`` if the name is taken or not valid, or if the point has no positions.  Raises
+        ``OutsideHistoryWindow`` or ``VersionGone`` if data that the point needs is deleted or about to be; then nothing
+        was created.  Raises the errors of a read at the point too.
         """
         check_name(name)
         point = None if start == NOW else point_of(start)
@@ -86,16 +88,16 @@ class Subscriptions:
         raise AssertionError("not reached")
 
     def commit(self, name: str | Subscription, receipt: Receipt | str | bytes, *, back: bool = False) -> Subscription:
-        """Commit a receipt: the consumer is done with all changes up to it.  From here on the subscription keeps what
-        the receipt needs, and no more.
+        """Commit a receipt: the consumer has processed all changes up to it.  From now on the subscription keeps only
+        what the changes after the receipt need.
 
-        A ``Subscription`` in place of its name means that one alone: another that was created under its name later is
-        ``SubscriptionMissing``.
+        If ``name`` is a ``Subscription``, only that one is meant.  If another one was created under its name since,
+        ``SubscriptionMissing`` is raised.
 
-        A receipt whose version or any position is lower than the one committed is ``InvalidInput``, unless ``back`` is
-        true.  So is a receipt of another table.  ``SubscriptionMissing``: there is no such subscription, or it was
-        dropped.  ``OutsideHistoryWindow``, ``VersionGone``: what the receipt needs is gone or going, and the receipt
-        before counts again.
+        Raises ``InvalidInput`` for a receipt of another table.  Raises it too if the version or a position is lower
+        than in the committed receipt, unless ``back`` is true.  Raises ``SubscriptionMissing`` if the subscription does
+        not exist or was dropped.  Raises ``OutsideHistoryWindow`` or ``VersionGone`` if data that the receipt needs is
+        deleted or about to be; then the previous receipt stays committed.
         """
         if not isinstance(receipt, Receipt | str | bytes):
             raise InvalidInput(f"commit: expected a receipt, not {type(receipt).__name__}")
@@ -117,7 +119,9 @@ class Subscriptions:
             return self._kept.commit(name, self._needs(found), check, id)
 
     def drop(self, name: str) -> None:
-        """Drop a subscription: it holds nothing more.  ``SubscriptionMissing`` if there is none of this name."""
+        """Drop a subscription, so that it keeps no data.  Raises ``SubscriptionMissing`` if there is none with this
+        name.
+        """
         self._kept.drop(check_name(name))
 
     @property
@@ -163,11 +167,12 @@ class Subscriptions:
 class FollowedFeeds(Iterator[ChangeRows]):
     """Feeds of changes, one after the other (``Table.follow``).
 
-    After an error nothing more comes: a new call of ``follow`` goes on from the last receipt, or from the subscription.
-    An error about what a subscription has lost names it, also if it is raised when rows of a feed are read."""
+    The iteration ends after an error.  Call ``follow`` again to continue from the last receipt, or from the
+    subscription.  If a subscription has lost data, the error names it, also while rows of a feed are read.
+    """
 
     def __init__(self, feeds: Feeds, planned: Iterator[PlannedFeed], followed: Subscription | None) -> None:
-        """``followed``: the subscription from whose receipt the feeds begin."""
+        """``followed``: the subscription whose receipt is the start of the feeds."""
         self._feeds = feeds if followed is None else _SubscribedFeeds(feeds, followed.name)
         self._planned = planned
         self._subscriptions = Subscriptions(feeds.reads)
@@ -181,10 +186,13 @@ class FollowedFeeds(Iterator[ChangeRows]):
         return ChangeRows(self._feeds, planned)
 
     def commit(self, receipt: Receipt | str | bytes | None = None) -> None:
-        """Commit a receipt to the subscription, by default that of the last feed: its changes are dealt with.
+        """Commit a receipt to the subscription, by default that of the last feed.  Call this after the feed's rows are
+        processed.
 
-        ``InvalidInput``: no subscription is followed, or there was no feed yet.  ``SubscriptionMissing``: it was dropped,
-        also if another one has its name since.  Other errors are those of ``Subscriptions.commit``."""
+        Raises ``InvalidInput`` without a subscription, or before the first feed.  Raises ``SubscriptionMissing`` if the
+        subscription was dropped, even if another one has its name now.  Raises the errors of ``Subscriptions.commit``
+        too.
+        """
         if self._followed is None:
             raise InvalidInput("commit: no subscription is followed. Keep the receipt, and give it as start")
         done = self._last if receipt is None else receipt
@@ -223,9 +231,11 @@ def _behind(receipt: Receipt, before: Receipt) -> str | None:
 
 @contextmanager
 def losses_named(name: str | None) -> Iterator[None]:
-    """Let an error about what is gone say which subscription has lost it, and how to begin again without a gap.
+    """Extend errors about deleted data.  They say which subscription lost the data, and how to start again without a
+    gap.
 
-    ``name``: None if there is no subscription."""
+    ``name``: None if there is no subscription.
+    """
     try:
         yield
     except (OutsideHistoryWindow, VersionGone) as error:

@@ -63,27 +63,27 @@ def open_table(
     base_paths: BasePaths = "refuse",
     conflicts: OnConflict = "leave-out",
 ) -> Table:
-    """Open the table at an address (a local path, ``file://``, ``s3://``, ``gs://``, ``az://``,
-    ``abfss://``) for reading; read-only credentials suffice.
+    """Open the table at an address (a local path, ``file://``, ``s3://``, ``gs://``, ``az://``, ``abfss://``) for
+    reading.  Read-only credentials suffice.
 
     ``storage_options`` are Lance's.
 
-    ``cache_bytes_max``: most bytes of unmerged rows that are kept between reads, half of them as they are in the WAL,
-    half as they were flushed.  In addition the table keeps the last two states that were read, or the last of each
-    choice of columns.  For these states it keeps the addresses of the merged rows that unmerged rows replace.
-    Searches keep as many bytes again of vectors of merged rows that no index covers.
+    ``cache_bytes_max``: limit of the unmerged rows that are kept between reads, in bytes.  One half is for rows from
+    the WAL, the other for rows from flushes.  In addition, the table keeps the last two states that were read, or the
+    last state for each choice of columns.  For these states it keeps the addresses of the merged rows that unmerged
+    rows replace.  Searches may keep as many bytes again, for vectors of merged rows that no index covers.
 
-    ``unmerged_keys_max``: a read that meets more keys with unmerged records fails with ``TooManyUnmerged``, since
+    ``unmerged_keys_max``: a read fails with ``TooManyUnmerged`` if more keys than this have unmerged records, because
     it would hold their rows in memory.
 
-    ``base_paths``: a table with files in other folders too, as a shallow clone has, is refused
+    ``base_paths``: a table with files outside its own folder, such as a shallow clone, is refused
     (``BasePathsRefused``) unless this is ``allow``.
 
-    ``conflicts``: some keys came through two partitions, and nothing orders their records.  Reads ``leave-out`` these
-    records and say so (``left_out_of``), or ``fail`` with ``RegionConflict``.
+    ``conflicts``: what a read does if a key has unmerged records from two partitions, whose order is unknown.
+    ``leave-out`` omits these records and reports them (``left_out_of``).  ``fail`` raises ``RegionConflict``.
 
-    Raises ``TableMissing``, ``NotALancewalTable``, ``TableReplaced``, ``StoreUnavailable``; ``InvalidInput`` for a
-    wrong argument, ``InvalidSettings`` for an address with user information.
+    Raises ``TableMissing``, ``NotALancewalTable``, ``TableReplaced`` or ``StoreUnavailable``.  Raises ``InvalidInput``
+    for a wrong argument, and ``InvalidSettings`` for an address with user information.
     """
     if conflicts not in get_args(OnConflict):
         raise InvalidInput(f"conflicts {conflicts!r} is unknown: use 'leave-out' or 'fail'")
@@ -123,39 +123,38 @@ def reads_of(
 
 
 def at_point(table: Table, at: Point) -> Table:
-    """Let reads of ``table`` that name no point be at ``at``, and return the table."""
+    """Make ``at`` the default point of reads of ``table``, and return the table."""
     table._at = at
     return table
 
 
 def counted(table: Table, filter: str | pc.Expression | None = None, **read: Unpack[Read]) -> tuple[int, pa.Schema]:
-    """Return the result of ``Table.count_rows``, and the schema of what was counted.  Its metadata has the receipt,
-    and what was left out."""
+    """Return the result of ``Table.count_rows``, and a schema whose metadata has the receipt and what was left out."""
     wanted = table._wanted([table.contract.primary_key[0]], filter, **read)
     planned, rows = table._reads.count(wanted)
     return rows, planned.schema
 
 
 class Table:
-    """An open table; ``open_table`` makes it.  Threads may share it.
+    """An open table, made by ``open_table``.  Threads may share it.
 
-    Every read takes ``consistency`` or ``at``.  ``strong`` sees every row that was durable before the call.
-    ``eventual`` sees the merged table alone, also one that a user has restored: its receipt then has no positions.
+    Every read takes ``consistency`` or ``at``.  A ``strong`` read sees every row that was durable before the call.  An
+    ``eventual`` read sees only the merged table.  If a user has restored an older version, it sees that version, and
+    its receipt has no positions.
 
     ``at`` is a point.  A receipt, its text or its JSON gives exactly the rows of the read that returned it.
-    ``At.version(412)`` or ``version:412`` gives the merged table as it was.
+    ``At.version(412)`` or ``version:412`` gives the merged table at that version.
 
-    Reads without ``at`` never go back: none is older than one that was planned before it began.  With
-    ``max_staleness_s`` the newest strong plan of this open table is used again while it is younger, without a
-    request.
+    Reads without ``at`` never go back: a later read is at least as new as an earlier one.  With ``max_staleness_s``, a
+    read may reuse the newest strong plan of this object that is not older, without a request.
 
-    ``columns``: names, in the order wanted (default all).  ``filter``: a condition in Lance's SQL, or an expression
-    of ``pyarrow.compute`` that can be translated into one.  ``limit``: at most this many rows, in no order.  As an
-    Arrow PyCapsule (``__arrow_c_stream__``) a table is ``scan()`` of that moment.
+    ``columns``: names, in the order wanted (default all).  ``filter``: a condition in Lance's SQL, or an expression of
+    ``pyarrow.compute`` that can be translated into one.  ``limit``: at most this many rows, in any order.  The table is
+    also an Arrow PyCapsule (``__arrow_c_stream__``), which calls ``scan()``.
 
     All reads raise ``InvalidInput`` for a wrong argument.  With ``at`` they also raise ``VersionGone``,
-    ``OutsideHistoryWindow`` and ``RecordsGivenUp``.  ``ObjectMissing`` or ``ObjectCorrupt``: an object that the read
-    needs is lost or damaged.  ``TooManyUnmerged``: there are more unmerged keys than the ``unmerged_keys_max`` of
+    ``OutsideHistoryWindow`` and ``RecordsGivenUp``.  ``ObjectMissing`` or ``ObjectCorrupt`` means that a needed object
+    is lost or damaged.  ``TooManyUnmerged`` means that there are more unmerged keys than the ``unmerged_keys_max`` of
     ``open_table``.
     """
 
@@ -178,7 +177,7 @@ class Table:
 
     @property
     def schema(self) -> pa.Schema:
-        """Columns of the table: those of the contract, and those of other programs that the last read has met."""
+        """Columns of the table: those of the contract, and columns of other programs that the last read has found."""
         return self._reads.schema
 
     def scan(
@@ -188,7 +187,7 @@ class Table:
         limit: int | None = None,
         **read: Unpack[Read],
     ) -> Rows:
-        """Plan a read, and return it.  Its receipt is fixed, and it can be used again and again."""
+        """Plan a read, and return it.  Its receipt is fixed, so each use returns the same rows."""
         limit = limit_of(limit)
         return Rows(self._reads, self._reads.plan(self._wanted(columns, filter, **read)), limit)
 
@@ -245,7 +244,7 @@ class Table:
         connection: duckdb.DuckDBPyConnection | None = None,
         **read: Unpack[Read],
     ) -> duckdb.DuckDBPyRelation:
-        """Return the rows as a DuckDB relation.  Each query of it reads the same rows: see ``Rows.to_duckdb``."""
+        """Return the rows as a DuckDB relation.  Each query of it reads the same rows (``Rows.to_duckdb``)."""
         return self.scan(columns, filter, limit, **read).to_duckdb(connection)
 
     def head(
@@ -266,15 +265,15 @@ class Table:
         region_key: object = None,
         **read: Unpack[Read],
     ) -> Rows:
-        """Return the rows of these primary keys, in the order of the keys; a key without a row gives none.
+        """Return the rows with these primary keys, in the order of the keys.  Keys without a row are left out.
 
         ``keys``: a list of values, or of tuples or mappings if the key has several columns.  An Arrow table with the
-        columns of the primary key is accepted too.  Thousands at once cost little more than one.  Keys that the key
-        index covers are found without a scan.
+        primary key columns is accepted too.  Thousands of keys in one call cost little more than one.  Keys that the
+        key index covers are found without a scan.
 
         ``region_key``: a value of the region key, or a tuple or mapping of several columns.  All ``keys`` must have
-        it.  Without ``keys`` all rows that have it are returned, in any order.  Unmerged rows are read from its
-        partition alone.
+        this region key.  Without ``keys``, all rows with this region key are returned, in any order.  Unmerged rows are
+        read only from its partition.
         """
         contract, wanted = self.contract, self._wanted(columns, None, **read)
         if keys is None and region_key is None:
@@ -310,23 +309,24 @@ class Table:
         columns: Sequence[str] | None = None,
         **how: Unpack[Search],
     ) -> SearchRows:
-        """Return the ``limit`` rows nearest to ``vector``, with ``_distance``, or best by ``text``, with ``_score``.
+        """Return the ``limit`` rows nearest to ``vector``, with ``_distance``, or the best ones for ``text``, with
+        ``_score``.
 
-        No row is omitted and none is out of date: unmerged rows are all compared, and merged rows that they replace
-        are hidden before.  ``filter`` is applied before ranking.  ``exact`` compares all rows one by one.
+        The result is complete and up to date: all unmerged rows are compared, and merged rows that they replace are
+        hidden.  ``filter`` is applied before ranking.  ``exact`` compares all rows one by one.
 
-        By vector: many vectors are many queries.  ``vector_column`` says which column, if there are several.
-        ``metric`` is ``l2``, ``cosine`` or ``dot``; the default is the index's, else ``l2``.  For binary vectors
-        (uint8) it is always ``hamming``.  An index chooses candidates among merged rows: from at least ``nprobes``
-        partitions, ``refine_factor`` times the rows asked for.
+        By vector: several vectors are several queries.  ``vector_column`` names the column if several have vectors.
+        ``metric`` is ``l2``, ``cosine`` or ``dot``.  The default is the index's metric, or ``l2`` without an index.
+        Binary vectors (uint8) always use ``hamming``.  An index chooses candidates among merged rows: from at least
+        ``nprobes`` partitions of the index, ``refine_factor`` times as many as requested.
 
         By text: words, or a ``Match``, ``Phrase``, ``Boolean`` or ``Boost``, in ``text_columns``.  The default is the
-        only column that has a full text index, else the only text column.  The ranking is BM25 by the statistics of
-        all rows of the state, and exact.
+        only column with a full text index, or else the only text column.  Rows are ranked by exact BM25, with the
+        statistics of all rows of the state.
 
-        By both: ``fusion`` fuses the two rankings into ``_relevance_score``.
+        By both: ``fusion`` combines the two rankings into ``_relevance_score``.
 
-        ``rerank``: a function that is given the rows of four times the limit and returns a number for each; the
+        ``rerank``: a function that gets the best rows, four times the limit, and returns a number for each.  The
         highest come first.
 
         Raises ``SearchUnsupported`` if the search cannot be answered completely.
@@ -344,22 +344,24 @@ class Table:
         columns: Sequence[str] | None = None,
         filter: str | pc.Expression | None = None,
     ) -> ChangeRows:
-        """Plan the changes from ``start`` to ``end``: points, ``now``, or for the start ``earliest``, the empty table.
+        """Plan the changes from ``start`` to ``end``.  Both are points; ``end`` may be ``now``, and ``start`` may be
+        ``earliest``, the empty table.
 
-        The state at ``start`` is not in the result, all later changes up to ``end`` are.  ``rows.receipt`` is where the next
-        call starts.  The result has the wanted columns and four more.  ``_change_type`` is ``insert``, ``delete``,
-        ``update_preimage`` or ``update_postimage``.  ``_commit_version`` and ``_commit_timestamp`` are those of the version
-        read.  ``_sequence`` grows with each change of a key.
+        The result has the changes after ``start``, up to and including ``end``.  Pass its ``receipt`` as ``start`` of
+        the next call.  The result has the requested columns and four more.  ``_change_type`` is ``insert``, ``delete``,
+        ``update_preimage`` or ``update_postimage``.  ``_commit_version`` and ``_commit_timestamp`` are those of the
+        table version that was read.  ``_sequence`` grows with each change of a key.
 
-        ``net`` has at most one change for each key.  ``commits`` has the net changes from each version of the merged table
-        to the next.  ``all`` has each record in the order of its partition, as far as the log has it.  Commits that come from
-        no record are between them.  It adds ``_partition``, ``_offset``, ``_record_time`` and ``_source``.
+        ``mode``: ``net`` has at most one change for each key.  ``commits`` has the net changes from each version of the
+        merged table to the next.  ``all`` has one change for each record in the log, in the order of its partition, and
+        between them the commits that come from no record.  It adds ``_partition``, ``_offset``, ``_record_time`` and
+        ``_source``.
 
-        ``columns`` and ``filter`` give the changes of a table of only these columns and rows: an update that leaves the
-        filter is a delete.
+        With ``columns`` and ``filter`` the result has the changes of a table with only these columns and rows.  So an
+        update after which a row no longer passes the filter is a delete.
 
-        Each use of the result reads it again, and gives the same rows or an error, as a read at a point does.  Also
-        ``DuplicateKeys``: another program has written a key twice.  ``TooManyUnmerged``: more keys than
+        Each use of the result reads it again, and returns the same rows or an error, like a read at a point.  Other
+        errors are ``DuplicateKeys`` if another program wrote a key twice, and ``TooManyUnmerged`` if more keys than
         ``unmerged_keys_max`` may have changed.
         """
         wanted = wanted_of(columns, filter, ReadOptions())
@@ -373,17 +375,18 @@ class Table:
         filter: str | pc.Expression | None = None,
         **how: Unpack[Follow],
     ) -> FollowedFeeds:
-        """Return the changes after ``start``, as ``changes`` gives them: one feed after the other, for ever.
+        """Return the changes after ``start`` as an endless sequence of feeds, each like the result of ``changes``.
 
-        Each feed starts where the one before it ended.  Keep ``rows.receipt`` when its rows are dealt with: it is the
-        ``start`` with which to go on.  From ``earliest``, the first feed has all rows of the table.
+        Each feed starts where the previous one ended.  Store ``rows.receipt`` once a feed's rows are processed: it is
+        the ``start`` with which to continue later.  From ``earliest``, the first feed has all rows of the table.
 
-        ``subscription`` names a subscription, which is where to start then.  Call ``commit()`` of the result when the rows
-        of a feed are dealt with.  Until then the subscription keeps what is needed to give them again.  After a restart, the
-        next ``net`` feed may end later, and leaves out keys that changed back meanwhile; ``all`` leaves out nothing.
+        ``subscription`` names a subscription whose receipt is the start.  Call ``commit()`` of the result once the rows
+        of a feed are processed.  Until then the subscription keeps the data that is needed to return them again.  After
+        a restart, the next ``net`` feed may end later, and leaves out keys that have changed back meanwhile.  A feed of
+        the mode ``all`` leaves out nothing.
 
-        A feed has the changes by at most ``rows_max`` records.  If nothing has changed, the call blocks, and looks again
-        after a pause of at most ``poll_s`` seconds.  Each feed has the columns that the table has at its end.
+        A feed has the changes of at most ``rows_max`` records.  If nothing has changed, the call blocks and looks
+        again, at least every ``poll_s`` seconds.  Each feed has the columns that the table has at the feed's end.
         """
         options = follow_options(**how)
         name = options.subscription
@@ -397,8 +400,9 @@ class Table:
         return FollowedFeeds(self._feeds, feeds, followed)
 
     def receipt(self, **read: Unpack[Read]) -> Receipt:
-        """Return the receipt of what a read would see; no row is read.  Several reads of one state take it as their
-        ``at``."""
+        """Return the receipt of the state that a read would see, without reading rows.  Pass it as ``at`` to read the
+        same state several times.
+        """
         return self._reads.plan(self._wanted([self.contract.primary_key[0]], None, **read)).receipt
 
     def snapshots(self) -> list[Snapshot]:

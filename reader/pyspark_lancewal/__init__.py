@@ -18,10 +18,10 @@ __all__ = ["DefaultSource"]
 
 
 class DefaultSource(DataSource):
-    """The data source ``lancewal``; see ``lancewal_reader.spark.source``, and for changes ``spark.feeds``.
+    """The Spark data source ``lancewal`` (``lancewal_reader.spark.source``; for changes ``spark.feeds``).
 
-    Made once for each ``load()``, on the driver.  The table version and the WAL positions that the DataFrame shows,
-    however often it is used, are those of that moment.
+    Spark makes one on the driver for each ``load()``.  The DataFrame shows the table version and the WAL positions of
+    that moment, however often it is used.
     """
 
     @classmethod

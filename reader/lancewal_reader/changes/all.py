@@ -61,10 +61,11 @@ _NAMED = 3
 
 
 def all_changes(start: Side, end: Side, columns: Sequence[str]) -> Iterator[Pairs]:
-    """Yield all changes from ``start`` to ``end``; see the module docstring.
+    """Yield every change from ``start`` to ``end``, including those that later changes undo.
 
-    ``columns`` are names of columns of ``end``, those of the primary key among them.  ``more`` has the columns
-    ``records.MORE``."""
+    ``columns`` are names of columns of ``end``, and must include the primary key.  ``more`` of the result has the
+    columns ``records.MORE``.
+    """
     context = end.context
     _check_order(start, end)
     yield from _changes(start, end, columns, Lineage.of(context))

@@ -45,10 +45,11 @@ class Between:
 def between(
     opened: OpenedTable, before: PinnedTable, after: PinnedTable, rows: RowSchema, columns: Sequence[str]
 ) -> Between:
-    """Return which rows of two versions are not shared.  Either version may be the newer one.
+    """Return the rows that only one of two versions has.  Either version may be the newer one.
 
-    ``before`` and ``after`` are as they are stored (``stored_version``).  ``columns``: names of the wanted columns in
-    ``rows``, whose ids say which columns of the versions these are.  ``ContractMismatch`` if a version cannot have them."""
+    ``before`` and ``after`` are the stored versions (``stored_version``).  ``columns``: names of columns in ``rows``,
+    whose ids find these columns in both versions.  Raises ``ContractMismatch`` if a version cannot have them.
+    """
     if before.version > after.version:
         found = between(opened, after, before, rows, columns)
         return Between(found.come, found.gone, found.untraced)

@@ -34,7 +34,7 @@ _Held = frozenset[tuple[str, int, str, str]]
 
 @dataclass(frozen=True, slots=True)
 class Cells:
-    """The wanted columns in an older and a newer version."""
+    """The columns of interest in an older and a newer version, and comparison of their cells."""
 
     tasks: Tasks
     columns: tuple[str, ...]
@@ -50,25 +50,32 @@ class Cells:
     def of(
         opened: OpenedTable, older: PinnedTable, newer: PinnedTable, rows: RowSchema, columns: Sequence[str]
     ) -> Cells:
-        """Return the columns ``columns`` of ``rows`` in both versions; ``ContractMismatch`` if one cannot have them."""
+        """Find ``columns`` of ``rows`` in both versions.  Raises ``ContractMismatch`` if a version cannot have one of
+        them.
+        """
         one, other = (_fields(pinned, stored_names(opened, pinned, rows, columns)) for pinned in (older, newer))
         shown = shown_version(opened, older, rows), shown_version(opened, newer, rows)
         portion = batch_rows(pa.schema([rows.table.field(name) for name in columns]))
         return Cells(opened.tasks, tuple(columns), (older, newer), shown, (one, other), portion)
 
     def apart(self, old: Fragment, new: Fragment) -> Names:
-        """Return the columns in which rows may differ.  ``old`` is a fragment of the older version, and ``new`` a later
-        state of it."""
+        """Return the columns in which rows may differ between ``old``, a fragment of the older version, and ``new``, a
+        later state of the same fragment.
+        """
         if _is_plain(old) and self.fields[0] == self.fields[1] and _files(old) == _files(new):
             return frozenset()
         return self._apart(self._held(old, 0), self._held(new, 1))
 
     def apart_since(self, made: Fragment, later: Fragment) -> Names:
-        """Return the columns in which rows may differ between two states of a fragment, of versions after the older one."""
+        """Return the columns in which rows may differ between two states of a fragment.  Both states are newer than the
+        older version.
+        """
         return self._apart(self._held(made, 1), self._held(later, 1))
 
     def lost(self, old: Iterable[Fragment], new: Iterable[Fragment]) -> Names:
-        """Return the columns of which a rewrite may not have kept all values: only ``old`` hold a field of them."""
+        """Return the columns whose values a rewrite may have lost, because only the ``old`` fragments have a field of
+        the column.
+        """
         before, after = ([self._held(fragment, 1) for fragment in some] for some in (old, new))
         if None in before or None in after:
             return frozenset(self.columns)
@@ -76,8 +83,9 @@ class Cells:
         return frozenset(name for held in before for name, id_, _, _ in held or () if (name, id_) not in kept)
 
     def equal(self, old: Addresses, new: Addresses, columns: Names) -> Mask:
-        """Return for each pair of rows, by their addresses in both versions, whether all cells in these columns are
-        equal."""
+        """Return for each pair of rows whether all cells in ``columns`` are equal.  Rows are given by their addresses
+        in both versions.
+        """
         found = np.ones(len(old), np.bool_)
         names = [name for name in self.columns if name in columns]
         for start in range(0, len(old), self.portion):

@@ -70,7 +70,7 @@ _FIELDS = (
 
 @dataclass(frozen=True, slots=True)
 class PlannedFeed:
-    """A planned feed: its ends do not move any more."""
+    """A planned change feed.  Its start and end are fixed."""
 
     mode: Mode
     start: Planned | None
@@ -85,12 +85,13 @@ class PlannedFeed:
 
     @property
     def receipt(self) -> Receipt:
-        """Receipt of the end, where the next feed starts."""
+        """Receipt of the end state, from which the next feed starts."""
         return self.end.receipt
 
     def showing(self, chosen: Chosen) -> PlannedFeed:
-        """Return the same feed of other columns and rows.  They are told apart by ids, so they may be those of another
-        version of the table."""
+        """Return this feed with other columns and rows.  Columns are found by their ids, so ``chosen`` may come from
+        another version of the table.
+        """
         added = list(self.schema)[len(self.end.schema) :]
         columns = result_schema(chosen.rows, chosen.columns)
         end = replace(self.end, chosen=chosen, schema=columns.with_metadata(self.end.schema.metadata))
@@ -99,14 +100,14 @@ class PlannedFeed:
 
 @dataclass(frozen=True, slots=True)
 class AddedValues:
-    """The values that a feed adds to all changes that lead to one state."""
+    """Values of the additional feed columns, shared by all changes that lead to one state."""
 
     version: int
     time_us: int
     sequence: int
 
     def to(self, rows: pa.Table) -> pa.Table:
-        """Return the rows with these values, unless they have their own; rows without a change type are inserts."""
+        """Add these values to rows that do not have their own.  Rows without a change type become inserts."""
         if CHANGE_TYPE not in rows.column_names:
             rows = rows.append_column(_FIELDS[0], pa.repeat(pa.scalar("insert"), rows.num_rows))
         for own, value in zip(_FIELDS[1:], (self.version, self.time_us, self.sequence), strict=True):
@@ -117,14 +118,17 @@ class AddedValues:
 
 
 class Feeds:
-    """Change feeds of one open table; see the module docstring.  Threads may share the object."""
+    """Planner and reader of the change feeds of one open table.  Threads may share it."""
 
     def __init__(self, reads: Reads) -> None:
         self.reads = reads
 
     def plan(self, wanted: Wanted, start: object, end: object, mode: object) -> PlannedFeed:
-        """Plan the feed of the columns and filter of ``wanted``.  ``InvalidInput``: a wrong argument, or an end before the
-        start, which only ``net`` takes."""
+        """Plan a feed with the columns and the filter of ``wanted``.
+
+        Raises ``InvalidInput`` for a wrong argument, or for an end before the start, which is allowed only in the mode
+        ``net``.
+        """
         checked = _mode_of(mode)
         from_, to = _end_of(start, "start"), _end_of(end, "end")
         if to == "earliest":
@@ -142,8 +146,9 @@ class Feeds:
     def between(self, start: Planned | None, end: Planned, mode: Mode) -> PlannedFeed:
         """Return the feed between two planned states.
 
-        ``InvalidInput``: the mode is not ``net``, and the end does not hold all that the start holds.  Or the feed adds a
-        column of the name of another."""
+        Raises ``InvalidInput`` if the end lacks records that the start has, unless the mode is ``net``.  Raises it too
+        if a column of the table has the name of a column that the feed adds.
+        """
         if start is not None and mode != "net":
             _check_order(start.receipt, end.receipt)
         fields = _FIELDS if mode != "all" else (*_FIELDS, *(own for own in MORE if own.name != SEQUENCE))
@@ -174,7 +179,9 @@ class Feeds:
         return planned, _batches(tables, planned.schema)
 
     def planned(self, wanted: Wanted, end: End, mode: Mode) -> Planned:
-        """Plan the state at an end: for ``commits`` the merged table of it, at its version."""
+        """Plan the state at one end of a feed.  In the mode ``commits``, the state is the merged table at that end's
+        version.
+        """
         merged = mode == "commits"
         if isinstance(end, str):
             return self.reads.plan(replace(wanted, read=ReadOptions("eventual" if merged else "strong")))
@@ -192,14 +199,18 @@ class Feeds:
         return receipt.table_uuid == self.reads.contract.uuid and same_place(receipt.place, self.reads.place)
 
     def added(self, state: Planned) -> AddedValues:
-        """Return the values of changes that lead to this state: those of its version, or of the one that stands in."""
+        """Return the added values of the changes that lead to this state.  They come from its version, or from a
+        version with the same rows.
+        """
         table, plan = self.reads.context.table, state.plan
         on = plan.branch
         made = table.commit_time(plan.version) if on is None else table.branch(on.name).commit_time(on.version)
         return AddedValues(int(plan.version), made * 1000, reached(state.receipt))
 
     def divided(self, planned: PlannedFeed, parts_max: int) -> list[PlannedFeed]:
-        """Return feeds of the mode ``commits`` that together are this one: each has the steps between some versions."""
+        """Divide a feed of the mode ``commits`` into at most ``parts_max`` feeds, each with the commits of a range of
+        versions.
+        """
         steps = list(self._steps(planned))
         count = min(len(steps), parts_max)
         if not count:
@@ -247,7 +258,7 @@ class Feeds:
 
 
 class ChangeRows(Rows):
-    """A planned change feed: both ends are fixed, and each use reads the changes again."""
+    """A planned change feed with a fixed start and end.  Each use reads the changes again."""
 
     def __init__(self, feeds: RowSource, planned: PlannedFeed) -> None:
         super().__init__(feeds, planned)
@@ -255,14 +266,16 @@ class ChangeRows(Rows):
 
     @property
     def compared_fragments(self) -> int:
-        """Number of fragments that the uses so far have compared row by row, since no commit shows where their rows went.
+        """Number of fragments that were compared row by row so far, because no commit shows where their rows went.
 
-        It is 0 before the first use, and where compactions could be followed.  Each fragment counts once in each version."""
+        The number is 0 before the first use, and if all compactions could be followed.  A fragment counts once in each
+        version.
+        """
         return sum([*self._compared.values()])
 
 
 def keys_alone(reads: Reads, wanted: Wanted) -> Wanted:
-    """Return the same read of the first key column, whatever columns it names."""
+    """Return the same read with only the first primary key column."""
     return replace(wanted, columns=reads.contract.primary_key[:1], filter=None)
 
 
@@ -318,7 +331,9 @@ def _batches(tables: Iterator[pa.Table], schema: pa.Schema) -> Iterator[pa.Recor
 
 
 def with_all(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Return the rows with all columns of a feed.  An insert of the first state has no record, and null in its columns."""
+    """Add the feed columns that ``rows`` lack, as nulls.  An insert of the initial state comes from no record, so its
+    record columns are null.
+    """
     for own in schema:
         if own.name not in rows.column_names:
             rows = rows.append_column(own, pa.nulls(rows.num_rows, own.type))

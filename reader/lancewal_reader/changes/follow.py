@@ -62,7 +62,7 @@ _PLAN_S = 30.0
 
 
 class Follow(TypedDict, total=False):
-    """Arguments of ``Table.follow`` besides those of ``changes``; all may be left out."""
+    """Optional arguments that ``Table.follow`` has in addition to those of ``changes``."""
 
     subscription: str | None
     rows_max: int
@@ -79,7 +79,7 @@ class FollowOptions:
 
 
 def follow_options(subscription: str | None = None, rows_max: int = ROWS_MAX, poll_s: float = POLL_S) -> FollowOptions:
-    """Return the arguments that were given, checked; ``InvalidInput`` if one is wrong."""
+    """Check the arguments of ``Table.follow``.  Raises ``InvalidInput`` if one is wrong."""
     if whole_of(rows_max, 1) is None:
         raise InvalidInput(f"rows_max {rows_max!r}: expected an integer from 1 on")
     check_seconds("poll_s", poll_s)
@@ -89,7 +89,9 @@ def follow_options(subscription: str | None = None, rows_max: int = ROWS_MAX, po
 def follow(
     feeds: Feeds, wanted: Wanted, start: object, mode: object, rows_max: int, poll_s: float
 ) -> Iterator[PlannedFeed]:
-    """Yield one feed after the other, for ever.  Errors are those of ``Feeds.plan`` and of the reads at both ends."""
+    """Yield feeds without end, each starting where the last one ended.  Raises the errors of ``Feeds.plan`` and of the
+    reads at both ends.
+    """
     reads = feeds.reads
     pauses = Pauses(reads.context.clock, poll_s)
     named = wanted.columns is not None or wanted.filter is not None
@@ -128,10 +130,12 @@ def follow(
 
 
 def newest_state(feeds: Feeds, wanted: Wanted, mode: Mode, had: RowSchema | None, way: str) -> Planned:
-    """Plan the newest state with the columns and the filter of ``wanted``, whose names are those of ``had``.
+    """Plan the newest state with the columns and the filter of ``wanted``.  Their names are those of the columns
+    ``had``.
 
-    ``ContractChanged``: one of these columns has another name now, or is gone.  ``way`` says how to go on.  None for ``had``:
-    the names are new.  Errors are those of ``Feeds.planned``."""
+    Raises ``ContractChanged`` if such a column was renamed or dropped.  ``way`` tells the user how to continue.  If
+    ``had`` is None, the names are current.  Raises the errors of ``Feeds.planned`` too.
+    """
     try:
         found = feeds.planned(wanted, "now", mode)
     except InvalidInput:
@@ -159,9 +163,11 @@ def columns_changed(what: str, way: str) -> str:
 
 
 def moved_columns(had: RowSchema, has: RowSchema) -> dict[str, str]:
-    """Return the names in ``had`` under which ``has`` has another column or none, each with a text that says what it is now.
+    """Return the names in ``had`` that in ``has`` belong to another column or to none, each with a text that explains
+    the change.
 
-    Columns are told apart by their ids."""
+    Columns are compared by their ids.
+    """
     names = {own[0]: name for name, own in zip(has.table.names, has.ids, strict=bool(has.ids))}
     found: dict[str, str] = {}
     for name, own in zip(had.table.names, had.ids, strict=bool(had.ids)):
@@ -182,7 +188,7 @@ def _filters(rows: RowSchema, filter: str | None, name: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Quiet:
-    """The objects behind which nothing had come when a plan was made."""
+    """The objects that were the newest ones when a plan was made.  It shows cheaply whether anything has changed since."""
 
     until: float
     """Monotonic time at which another plan is due, whatever a look shows."""
@@ -193,15 +199,15 @@ class Quiet:
 
     @staticmethod
     def now(context: PlanContext) -> Quiet:
-        """Read the region states.  A plan that is made afterwards knows all logs that they name."""
+        """Read the region states.  A plan made after this call knows all logs that the states name."""
         return Quiet(context.clock.monotonic() + _PLAN_S, context.read_states())
 
     def behind(self, context: PlanContext, version: int) -> Quiet:
-        """Return the same with the table version and the ends of the logs of a plan."""
+        """Return this value with the table version and the log ends of a plan."""
         return replace(self, version=version, segments=context.entries.next_segments())
 
     def lasts(self, context: PlanContext) -> bool:
-        """Return whether nothing has come since.  A no is certain, a yes is a hint."""
+        """Return whether nothing has changed since the plan.  False is certain; True is a hint."""
         if context.clock.monotonic() >= self.until:
             return False
         looks: list[Callable[[], bool]] = [
@@ -217,7 +223,7 @@ def _absent(store: ObjectStore, key: str) -> bool:
 
 
 class Pauses:
-    """Pauses between looks that find nothing."""
+    """Growing pauses between looks that find nothing new."""
 
     def __init__(self, clock: Clock, longest_s: float) -> None:
         self._clock = clock
@@ -225,17 +231,19 @@ class Pauses:
         self._next_s = _PAUSE_S
 
     def wait(self) -> None:
-        """Wait before the next look, twice as long as before, but at most the longest pause."""
+        """Wait before the next look.  Each pause is twice as long as the previous one, up to the longest."""
         self._clock.sleep(min(self._next_s, self._longest_s))
         self._next_s = min(self._next_s * 2, self._longest_s)
 
     def end(self) -> None:
-        """Begin with short pauses again."""
+        """Start again with a short pause."""
         self._next_s = _PAUSE_S
 
 
 def bounded(reads: Reads, start: Receipt, newest: Planned, rows_max: int) -> Planned:
-    """Return the newest state, or one between ``start`` and it, so that the feed is bounded (see the module docstring)."""
+    """Return ``newest``, or a state between ``start`` and ``newest`` if the feed would otherwise have more than
+    ``rows_max`` rows.
+    """
     behind = {region: at - start.positions.get(region, 0) for region, at in newest.receipt.positions.items()}
     if sum(behind.values()) <= rows_max:
         return newest

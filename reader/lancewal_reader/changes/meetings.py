@@ -36,7 +36,7 @@ from lancewal_reader.unmerged.load import DeltaContext, SideBySide, load
 
 
 def counting_of(start: Side, end: Side) -> Counting | None:
-    """Return which records count between two states; None if all do."""
+    """Return which records change rows between two states; None if all records do."""
     context = start.context
     if not isinstance(context.folding, SideBySide):
         return None
@@ -56,7 +56,7 @@ def counting_of(start: Side, end: Side) -> Counting | None:
             raise _arisen(start, len(meeting))
 
     def counts(region: Region, keys: pa.Table) -> Mask:
-        """Leave out records of keys in conflict, except their owners'."""
+        """Leave out records whose key is in conflict, unless they come from the key's owner."""
         counted: Mask = ~in_force.left_out(region, keys)
         if meeting is not None and (meeting.contains([keys[name] for name in meeting.names]) & counted).any():
             raise _arisen(start, len(meeting))

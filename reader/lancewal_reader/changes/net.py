@@ -58,9 +58,10 @@ _UNKNOWN = np.uint64(2**64 - 1)
 
 
 def net(before: Side, after: Side, columns: Sequence[str]) -> Iterator[Pairs]:
-    """Yield the changes from ``before`` to ``after`` as pairs that differ in one of ``columns``.
+    """Yield the pairs of rows that differ in ``columns`` between ``before`` and ``after``.
 
-    The rows have these columns and the primary key.  Both sides have the columns of the feed."""
+    The rows have these columns and the primary key.  Both sides must have the columns of the feed.
+    """
     changed = _Changed(before, after, columns)
     yield from changed.inserts()
     for pairs in changed.others():
@@ -100,7 +101,7 @@ class _Changed:
         """Keys with an unmerged record whose row has come, and that are not among ``keys``; with the rows' addresses."""
 
     def inserts(self) -> Iterator[Pairs]:
-        """Yield the rows that have come and replace none (step 3).  Note the addresses of the others."""
+        """Yield the new rows that replace no row (step 3).  Note the addresses of the other new rows."""
         held = len(self.keys)
         for begin in range(0, len(self.come), self.batch_rows):
             come = self.come[begin : begin + self.batch_rows]
@@ -124,7 +125,7 @@ class _Changed:
                 yield Pairs(absent, rows, np.zeros(len(new), np.bool_), np.ones(len(new), np.bool_), pa.table({}))
 
     def others(self) -> Iterator[Pairs]:
-        """Yield all other keys that may have changed, with their rows (step 4)."""
+        """Yield the rows of all other keys that may have changed (step 4)."""
         keys = pa.concat_tables(
             [self.keys.table.cast(self.after.rows.key), *(keys for keys, _ in self._more)]
         ).combine_chunks()

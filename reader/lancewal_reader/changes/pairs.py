@@ -27,7 +27,7 @@ _INSERT, _DELETE, _PREIMAGE, _POSTIMAGE = range(4)
 
 @dataclass(frozen=True, slots=True)
 class Pairs:
-    """Pairs of rows of one key each: parallel tables and masks."""
+    """Pairs of the rows of a key before and after a change: parallel tables, and masks of the rows that exist."""
 
     before: pa.Table
     """Rows before the change; where ``had`` is False, the values mean nothing."""
@@ -42,13 +42,13 @@ class Pairs:
         return len(self.had)
 
     def at(self, wanted: Mask) -> Pairs:
-        """Return the pairs at these places."""
+        """Return the pairs for which ``wanted`` is true."""
         chosen = pa.array(wanted)
         more = self.more.filter(chosen) if self.more.num_columns else self.more
         return Pairs(self.before.filter(chosen), self.after.filter(chosen), self.had[wanted], self.has[wanted], more)
 
     def differing(self, columns: Sequence[str]) -> Pairs:
-        """Return the pairs whose rows differ in one of these columns, and those of one row."""
+        """Return the pairs whose rows differ in one of these columns, and the pairs with only one row."""
         both = self.had & self.has
         same = np.zeros(len(both), np.bool_)
         if both.any():
@@ -58,7 +58,9 @@ class Pairs:
 
 
 def aligned(rows: pa.Table, places: npt.NDArray[np.int64], count: int) -> tuple[pa.Table, Mask]:
-    """Return a table of ``count`` rows that has each of ``rows`` at its place, and the mask of these places."""
+    """Return a table of ``count`` rows in which each of ``rows`` is at its index in ``places``, and the mask of these
+    indexes.
+    """
     source = np.full(count, -1, np.int64)
     source[places] = np.arange(rows.num_rows)
     has = source >= 0
@@ -68,8 +70,9 @@ def aligned(rows: pa.Table, places: npt.NDArray[np.int64], count: int) -> tuple[
 def change_rows(pairs: Pairs, columns: Sequence[str], filter: str | None, with_same: bool = True) -> pa.Table:
     """Return the pairs as rows of a feed: ``columns``, ``_change_type`` and the columns of ``Pairs.more``.
 
-    ``filter``: a condition by names of the pairs' columns, in the form for Lance; None keeps all rows.  ``with_same``: keep
-    an update after which all ``columns`` are the same."""
+    ``filter``: a condition for Lance on the pairs' columns; None keeps all rows.  ``with_same``: keep updates that
+    leave all ``columns`` unchanged.
+    """
     had = _passing(pairs.before, pairs.had, filter)
     has = _passing(pairs.after, pairs.has, filter)
     if not with_same:

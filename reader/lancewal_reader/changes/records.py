@@ -73,19 +73,22 @@ Counting: TypeAlias = Callable[[Region, pa.Table], Mask]
 
 
 def reached(receipt: Receipt) -> int:
-    """Return the number by which states of a table are ordered: all positions and the version together.
+    """Return a number that orders the states of a table: the sum of all positions and the version.
 
-    Versions and positions only grow, those of former topics stay, and each record advances a position by at least one.  So
-    records after a state and before a later one have room for their numbers in between."""
+    Versions and positions only grow, and positions of former topics are kept.  Each record advances a position by at
+    least one.  So the records between two states can be numbered within the gap between the states' numbers.
+    """
     return sum(receipt.positions.values()) + receipt.version
 
 
 def entries_between(context: PlanContext, in_force: InForce, begin: Cut, end: Cut) -> dict[Region, list[EntryRef]]:
     """Return the entries with records from ``begin`` to ``end``, by region (step 1).
 
-    The first and the last of a region may be divided.  Of the last, only its rows below the end are named.
+    The first and the last entry of a region may be used in part.  A reference to the last one names only its rows below
+    the end.
 
-    ``in_force``: watermarks at or below ``begin``, from which generations are counted."""
+    ``in_force``: watermarks at or below ``begin``, from which generations are counted.
+    """
     return looked_again(context, lambda: _entries_once(context, in_force, begin, end), "no consistent view of the log")
 
 
@@ -111,7 +114,7 @@ def _entries_once(context: PlanContext, in_force: InForce, begin: Cut, end: Cut)
 
 @dataclass(frozen=True, slots=True)
 class RecordStretch:
-    """Records from one state of the table to a later one, between which nothing else changed rows."""
+    """Records from one state of the table to a later one.  Nothing but these records changed rows in between."""
 
     start: Side
     deltas: tuple[RegionDelta, ...]
@@ -119,7 +122,7 @@ class RecordStretch:
 
     @staticmethod
     def of(start: Side, entries: Entries, end: Cut) -> RecordStretch:
-        """Return the part of the entries from ``start`` to ``end``."""
+        """Return the entries' records from ``start`` to ``end``."""
         begin, deltas = start.receipt.positions, []
         for region, refs in entries.items():
             first, last = begin.get(region, Position(0)), end.get(region, Position(0))
@@ -138,9 +141,10 @@ class RecordStretch:
 
 
 def record_changes(stretch: RecordStretch, columns: Sequence[str], counting: Counting | None) -> Iterator[Pairs]:
-    """Yield the changes of the records, in portions (steps 2 and 3).
+    """Yield the changes that the records made, in portions (steps 2 and 3).
 
-    ``columns`` include those of the primary key.  ``counting``: None if all records count."""
+    ``columns`` must include the primary key.  ``counting``: None if all records change rows.
+    """
     start, context = stretch.start, stretch.start.context
     rows = project(start.rows, columns)
     states = side_by_side([], rows)

@@ -35,7 +35,7 @@ SLICE_BYTES = 64 << 20
 
 @dataclass(frozen=True, slots=True)
 class Images:
-    """Images of some records, in the records' order.  All parts have one length."""
+    """Rows before and after each of some records, in the records' order.  All parts have the same length."""
 
     places: Indices
     """Places of the records among the records that were replayed."""
@@ -48,13 +48,14 @@ class Images:
 
 
 class Replay:
-    """Records of some keys, applied to the rows of these keys; see the module docstring."""
+    """Records of some keys, applied to the rows of these keys."""
 
     def __init__(self, records: pa.Table, start: pa.Table, schema: RowSchema, codes: Indices | None = None) -> None:
-        """``records`` have the columns of ``fold.operation_schema``, and perhaps others.  Records of a key are in their
-        order.  ``start`` has the table's columns, and at most one row a key, in any order.
+        """``records`` must have the columns of ``fold.operation_schema``, and may have others.  Records of one key are
+        in their order.  ``start`` has the table's columns, and at most one row per key, in any order.
 
-        ``codes``: numbers from 0 up, equal for equal keys, of the start's rows and then of the records."""
+        ``codes``: for each row of ``start`` and then for each record a number from 0, equal for equal keys.
+        """
         self._schema = schema
         self._first = start.num_rows
         names = schema.table.names
@@ -79,7 +80,7 @@ class Replay:
         """For each row the one before it of its key, -1 if it is the first."""
 
     def images(self) -> Iterator[Images]:
-        """Yield the images of all records but deletes of absent rows, in the records' order."""
+        """Yield the images of all records in their order, except deletes of absent rows."""
         earlier = self._earlier[self._first :]
         there = self._ops != Op.DELETE
         had = np.where(earlier >= 0, there[earlier], False)
@@ -93,7 +94,7 @@ class Replay:
             yield Images(places, self._taken(earlier[places], own), self._taken(own, own), had[places], has[places])
 
     def states(self) -> Folded:
-        """Return the state of each key after all records, in state Row or Gone."""
+        """Return each key's state after all records, either Row or Gone."""
         last = self._order[np.flatnonzero(np.append(self._begins[1:], True))] if len(self._order) else self._order
         there = self._ops[last] != Op.DELETE
         gone = self._rows.select(self._schema.primary_key).take(pa.array(last[~there]))
@@ -138,7 +139,7 @@ class Replay:
 
 
 def cells_at(column: pa.ChunkedArray, places: Indices) -> pa.ChunkedArray:
-    """Return the cells at these places, null for -1.  Places that follow each other are a slice, without a copy."""
+    """Return the cells at these indexes; null for -1.  Consecutive indexes give a slice, without a copy."""
     if len(places) and places[0] >= 0 and (np.diff(places) == 1).all():
         return column.slice(int(places[0]), len(places))
     return column.take(pa.array(places, mask=places < 0))

@@ -29,7 +29,7 @@ Using a feed again, or after a new plan of the same versions, counts nothing twi
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """A state of the table: ``plan`` at ``receipt``."""
+    """One end of a change feed: the state of the table that ``plan`` reads at ``receipt``."""
 
     context: DeltaContext
     """The open table; its ``rows`` are the columns of the feed."""
@@ -46,18 +46,19 @@ class Side:
 
     @property
     def rows(self) -> RowSchema:
-        """All columns of the feed."""
+        """The columns of the feed."""
         return self.context.rows
 
     @property
     def stored(self) -> PinnedTable:
-        """The plan's version as it is stored."""
+        """The plan's table version as it is stored."""
         return stored_version(self.pinned)
 
     def rows_of(self, keys: pa.Table, columns: Sequence[str], find: FindAddresses | None = None) -> pa.Table:
-        """Return the rows of the state with these keys, in the order of the keys; a key without a row gives none.
+        """Return the rows that the state has for ``keys``, in the order of the keys.  A key without a row is left out.
 
-        ``keys`` are distinct, in the columns of the primary key.  ``find`` may know addresses of their rows."""
+        ``keys`` are distinct, in the columns of the primary key.  ``find`` may know addresses of their rows.
+        """
         found = lookup_plan(self.context, find or self.find, self.pinned, self.plan, columns, keys)
         for at, cells in enumerate(found.schema):
             if cells.name in self.lacking:
@@ -66,9 +67,11 @@ class Side:
 
 
 def between_sides(reads: Reads, start: Planned | None, end: Planned, use: Callable[[Side | None, Side], T]) -> T:
-    """Open both ends with the columns of ``end``, and return the result of ``use``.  None stands for the empty table.
+    """Open both ends with the columns of ``end``, call ``use``, and return its result.  None stands for the empty
+    table.
 
-    If objects of a plan have vanished, a new plan at the same receipt is made, and ``use`` is called again."""
+    If objects of a plan have vanished, make a new plan at the same receipt, and call ``use`` again.
+    """
 
     def with_end(context: DeltaContext, find: FindAddresses, pinned: PinnedTable, plan: ReadPlan) -> T:
         after = Side(context, pinned, plan, end.receipt, find)

@@ -37,8 +37,9 @@ Rows = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Traced:
-    """Rows that two versions do not share, of fragments that only one of them has: parts of addresses, fragment by
-    fragment."""
+    """The rows that only one of two versions has, for fragments that only one of them has.  Addresses are listed by
+    fragment.
+    """
 
     gone: Sequence[Addresses]
     come: Sequence[Addresses]
@@ -74,7 +75,7 @@ class _Space:
         return np.arange(self.fragment.physical_rows)
 
     def origin(self, rows: Rows) -> Addresses:
-        """Return the addresses in the older version of rows that are not ``new``."""
+        """Return the addresses that these rows had in the older version.  None of the rows may be ``new``."""
         if self.made_by is None:
             return row_addresses(self.fragment, rows)
         return self.made_by.origin(self, rows)
@@ -96,7 +97,7 @@ class _Step:
         self.old_starts = np.cumsum([0, *live])
 
     def make(self, fragments: Sequence[Fragment], apart: Names) -> None:
-        """Make the new fragments, and find which of their rows are new."""
+        """Add the new fragments, and find which of their rows are new."""
         parts = [
             start + _number(without(space.new, hidden), hidden)
             for space, hidden, start in zip(self.old, self.hidden, self.old_starts[:-1], strict=True)
@@ -109,7 +110,7 @@ class _Step:
             start = end
 
     def bury(self) -> None:
-        """Find which rows of the old fragments the newer version does not have."""
+        """Find the rows of the old fragments that the newer version no longer has."""
         starts = self._made_starts()
         parts = [s + (m.rows() if m.dead is None else m.dead) for m, s in zip(self.made, starts, strict=True)]
         dead = np.concatenate(parts)
@@ -131,8 +132,9 @@ class _Step:
 
 
 def trace(opened: OpenedTable, cells: Cells, gone: Mapping[int, Fragment], come: Mapping[int, Fragment]) -> Traced:
-    """Follow the rows of the fragments ``gone`` of the older version to the fragments ``come`` of the newer one.  Both
-    are by id."""
+    """Follow the rows of the fragments ``gone`` of the older version to the fragments ``come`` of the newer version.
+    Both mappings are by fragment id.
+    """
     older, newer = cells.versions
     hidden, hidden_now = hidden_rows(opened.tasks, older, gone), hidden_rows(opened.tasks, newer, come)
     first = {i: _Space(fragment, hidden[i]) for i, fragment in gone.items()}
@@ -161,7 +163,7 @@ class _Walk:
         self.untraced: list[Untraced] = []
 
     def go_on(self, vanishing: Vanishing) -> None:
-        """Go on to the next version in which fragments vanish."""
+        """Advance to the next version in which fragments vanish."""
         steps: list[_Step] = []
         if any(not self.heads.keys().isdisjoint(group.old_ids) for group in vanishing.rewritten):
             with suppress(VersionGone):  # a clean-up removes versions in between just now
@@ -175,7 +177,9 @@ class _Walk:
         self.steps += steps
 
     def arrive(self, fragment: Fragment, hidden: Rows) -> Rows:
-        """Return the live rows of a fragment of the newer version that are not shared, and note which are."""
+        """Return the live rows of a fragment of the newer version that the older version does not have.  Note the other
+        rows.
+        """
         space = self._head(fragment)
         if space is None:
             return without(np.arange(fragment.physical_rows), hidden)
@@ -228,19 +232,21 @@ class _Walk:
 
 
 def is_same_space(one: Fragment, other: Fragment) -> bool:
-    """Return whether the fragments, which have the same id, have the same physical rows: then they share a data file."""
+    """Return whether two fragments with the same id have the same physical rows, which is the case if they share a data
+    file.
+    """
     return one.physical_rows == other.physical_rows and not set(one.files).isdisjoint(other.files)
 
 
 def hidden_rows(tasks: Tasks, pinned: PinnedTable, fragments: Mapping[int, Fragment]) -> dict[int, Rows]:
-    """Return the deleted rows of fragments of a version, which are given by id."""
+    """Return the deleted rows of the given fragments of a version, by fragment id."""
     some = [i for i, fragment in fragments.items() if fragment.deleted_rows]
     found = dict.fromkeys(fragments, np.zeros(0, np.int64))
     return found | dict(zip(some, tasks.map(lambda i: np.sort(pinned.hidden_rows(i)), some), strict=True))
 
 
 def without(rows: Rows, others: Rows) -> Rows:
-    """Return the rows that are not among ``others``; both ascend."""
+    """Return the rows that are not in ``others``.  Both arrays must ascend."""
     if not len(rows) or not len(others):
         return rows
     found = others[np.minimum(np.searchsorted(others, rows), len(others) - 1)]

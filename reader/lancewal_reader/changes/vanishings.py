@@ -31,7 +31,7 @@ _DELETING = frozenset({"Update", "Delete"})
 
 @dataclass(frozen=True, slots=True)
 class Vanishing:
-    """A version that lacks some fragments of the version before it."""
+    """A version that lacks some fragments of the previous version."""
 
     version: int
     vanished: frozenset[int]
@@ -44,7 +44,7 @@ class Vanishing:
 
 
 def vanishings(opened: OpenedTable, older: PinnedTable, newer: PinnedTable) -> Sequence[Vanishing]:
-    """Return the versions after ``older``, ``newer`` included, in which fragments vanish."""
+    """Return the versions after ``older``, up to and including ``newer``, in which fragments vanish."""
     between: Sequence[int] = range(older.version + 1, newer.version)
     try:
         return _found(opened, older, newer, between)

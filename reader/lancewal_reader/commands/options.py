@@ -118,7 +118,9 @@ class ReadAsked(OpenAsked):
     ] = ""
 
     def open(self) -> Table:
-        """Open the table, as ``OpenAsked.open`` does.  If ``--at`` names a cut, reads are at it unless they name a point."""
+        """Open the table, as ``OpenAsked.open`` does. If ``--at`` names a cut, reads without a point of their own use
+        the cut.
+        """
         from lancewal_core.catalog.opened import catalog_of
         from lancewal_reader.cuts import is_cut, of_cut, table_in_cut
         from lancewal_reader.table import at_point
@@ -132,7 +134,9 @@ class ReadAsked(OpenAsked):
         return at_point(of_cut(point, uri, lambda uri: self._opened(_at(settings, uri))), point)
 
     def read(self) -> Read:
-        """Return the options of the read; ``InvalidInput`` if a duration is wrong.  A cut is not among them (``open``)."""
+        """Return the options of the read. Raises ``InvalidInput`` if a duration is wrong. A cut in ``--at`` is handled
+        by ``open``.
+        """
         from lancewal_reader.cuts import is_cut
 
         return {
@@ -154,7 +158,7 @@ class RowsAsked(ReadAsked):
     guard_formulas: GuardOption = False
 
     def destination(self) -> Destination:
-        """Return the destination of the rows; ``InvalidInput`` if nothing can be written there."""
+        """Return the destination of the rows. Raises ``InvalidInput`` if it cannot be written to."""
         return Destination(self.output, self.to, self.guard_formulas)
 
 

@@ -43,7 +43,7 @@ _MATCHES = {"starts_with": "starts_with", "ends_with": "ends_with", "match_subst
 
 
 def sql_of(expression: pc.Expression) -> str:
-    """Return the expression as a condition in Lance's SQL; ``InvalidInput`` for one that is not accepted."""
+    """Convert a PyArrow expression to a condition in Lance's SQL.  Raises ``InvalidInput`` if it is not supported."""
     try:
         (data,) = expression.__reduce__()[1]
         batch = pa.ipc.open_file(data).get_batch(0)

@@ -27,8 +27,9 @@ _TAKEN_AS_THEY_ARE = frozenset({int, str, bytes})
 
 
 def keys_of(schema: RowSchema, keys: object, said: str = "keys") -> pa.Table:
-    """Return the keys that a user gave, each once, in the order of first use; ``InvalidInput`` if they are not a list
-    of keys.  ``said`` names the argument in errors."""
+    """Return a user's keys, without duplicates, in the order given.  Raises ``InvalidInput`` if the argument is not a
+    list of keys.  ``said`` is the argument's name in errors.
+    """
     names = list(schema.primary_key)
     if hasattr(keys, "columns") and hasattr(keys, "__arrow_c_stream__"):  # a DataFrame, which is a list of its names
         keys = pa.table(keys)
@@ -49,8 +50,7 @@ def keys_of(schema: RowSchema, keys: object, said: str = "keys") -> pa.Table:
 
 @dataclass(frozen=True, slots=True)
 class RegionKey:
-    """One value of the region key.  ``encoded`` is the key that its records have in Kafka, which determines their
-    partition."""
+    """One value of the region key.  ``encoded`` is the Kafka key of its records, which determines their partition."""
 
     values: pa.Table
     encoded: bytes
@@ -61,7 +61,7 @@ class RegionKey:
         return " AND ".join(f"`{name}` = {literal(self.values[name][0])}" for name in self.values.schema.names)
 
     def check(self, keys: pa.Table) -> None:
-        """Raise ``InvalidInput`` for a key that has another region key."""
+        """Raise ``InvalidInput`` if one of ``keys`` belongs to another region key."""
         own = KeySet(self.values).contains([keys[name] for name in self.values.schema.names])
         if not own.all():
             other = keys.filter(pa.array(~own)).slice(0, 1).to_pylist()[0]
@@ -72,7 +72,7 @@ class RegionKey:
 
 
 def region_key_of(contract: Contract, value: object) -> RegionKey:
-    """Return the region key that a user gave; ``InvalidInput`` if it is not one of this table."""
+    """Return the region key that a user gave.  Raises ``InvalidInput`` if the table cannot have this region key."""
     if (codec := contract.key_codec) is None or not contract.rows_tell_partition:
         raise InvalidInput(
             f"region_key: rows of this table do not tell their partition ({contract.why_rows_do_not_tell}), so all "

@@ -9,8 +9,9 @@ from lancewal_core.store.json_object import is_whole
 
 
 def whole_of(given: object, low: int = 0) -> int | None:
-    """Return an integer that is at least ``low`` as an ``int``, also one of NumPy.  Return None for anything else,
-    such as True or 3.0."""
+    """Return an integer that is at least ``low`` as an ``int``; NumPy integers are accepted.  Return None for anything
+    else, such as True or 3.0.
+    """
     if isinstance(given, bool) or not isinstance(given, SupportsIndex):
         return None
     try:

@@ -39,7 +39,9 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def keys_of_texts(schema: RowSchema, texts: Sequence[str]) -> pa.Table:
-    """Return a table with a key for each text; ``InvalidInput`` for a text that is not a key of the table."""
+    """Parse texts as primary keys, and return them as a table.  Raises ``InvalidInput`` if a text is not a key of the
+    table.
+    """
     key, alone = schema.key, len(schema.primary_key) == 1
     rows = [[_of_text(text, key.field(0), text)] if alone else _of_json(text, key) for text in texts]
     columns = [_column(key.field(n), [row[n] for row in rows], texts) for n in range(len(key))]
@@ -47,7 +49,7 @@ def keys_of_texts(schema: RowSchema, texts: Sequence[str]) -> pa.Table:
 
 
 def without_row(keys: pa.Table, rows: pa.Table) -> list[str]:
-    """Return the keys that no row has, each once, as texts; ``rows`` have the columns of the key."""
+    """Return the keys for which ``rows`` has no row, as texts without duplicates.  ``rows`` must have the key columns."""
     names = keys.schema.names
     found = KeySet(rows.select(names).combine_chunks()).contains([keys[name] for name in names])
     lacking = [row for batch in keys.filter(pa.array(~found)).to_batches() for row in plain_rows(batch)]

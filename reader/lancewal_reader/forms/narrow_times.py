@@ -17,10 +17,9 @@ PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 
 
 def narrow(column: pa.Array, type_: pa.DataType) -> pa.Array:
-    """Return ``column`` cast to ``type_``, with times rounded down, also inside lists, maps and
-    structs.
+    """Cast ``column`` to ``type_``.  Times are rounded down, also inside lists, maps and structs.
 
-    ``pyarrow.ArrowInvalid``: another value does not fit into ``type_``.
+    Raises ``pyarrow.ArrowInvalid`` if another value does not fit.
     """
     if pa.types.is_timestamp(column.type) and pa.types.is_timestamp(type_):
         return _floor(column, type_)

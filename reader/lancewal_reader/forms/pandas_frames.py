@@ -43,8 +43,9 @@ _NO_TIME = -(2**63)
 
 
 def pandas_frame(rows: pa.Table, dtypes: Dtypes = "nullable") -> pandas.DataFrame:
-    """Return the rows as a DataFrame.  ``InvalidInput``: ``dtypes`` is unknown, or pandas cannot tell a time from a
-    missing one."""
+    """Return the rows as a DataFrame.  Raises ``InvalidInput`` if ``dtypes`` is unknown, or if a time would look like a
+    missing value in pandas.
+    """
     if dtypes not in get_args(Dtypes):
         raise InvalidInput(f"dtypes={dtypes!r}: expected 'nullable' or 'numpy'")
     if dtypes == "numpy":

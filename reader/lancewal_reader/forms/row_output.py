@@ -22,7 +22,7 @@ _FORMULA = ("=", "+", "-", "@", "\\t", "\\r")
 
 
 class RowOutput(StrEnum):
-    """Form that rows are written in.  ``jsonl``: one object a line; ``arrow``: an Arrow IPC file."""
+    """Format in which rows are written.  ``jsonl``: one JSON object per line.  ``arrow``: an Arrow IPC file."""
 
     TEXT = "text"
     JSONL = "jsonl"
@@ -32,8 +32,9 @@ class RowOutput(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """The form in which rows are written, and the file to write to (None: stdout).  ``InvalidInput`` if stdout is
-    closed, or is a terminal and the form is ``arrow``."""
+    """The format of the rows, and the file to write to (None: stdout).  Raises ``InvalidInput`` if stdout is closed, or
+    if it is a terminal and the format is ``arrow``.
+    """
 
     output: RowOutput
     to: Path | None

@@ -17,11 +17,13 @@ SINCE_1970 = {
 
 
 class Unsaid(Exception):
-    """A value that cannot be written in a condition; the message names it."""
+    """A value that SQL literals cannot express.  The message names it."""
 
 
 def literal(scalar: pa.Scalar) -> str:
-    """Return the value as a literal."""
+    """Return the value as a SQL literal.  Raises ``OverflowError`` for a day or time outside the years 1 to 9999, which
+    Python cannot represent.
+    """
     type_ = scalar.type
     if not scalar.is_valid:
         raise Unsaid("a null as a literal (`is_null()` asks for them)")

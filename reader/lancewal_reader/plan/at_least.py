@@ -57,7 +57,7 @@ Held = Entry | EntryHeader
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """State that a plan must reach: at least these positions of a table's regions, and this table version."""
+    """The state that a plan must reach: positions of a table's regions, and a table version."""
 
     positions: Mapping[Region, Position]
     records: frozenset[Region] = frozenset()
@@ -66,8 +66,9 @@ class Goal:
 
     @staticmethod
     def of(least: Least, contract: Contract, place: str) -> Goal:
-        """Return the goal of a token or receipt; ``InvalidInput`` for a receipt of another table, or a token of another
-        topic."""
+        """Return the goal of a token or receipt.  Raises ``InvalidInput`` for a receipt of another table, or a token of
+        another topic.
+        """
         if isinstance(least, Receipt):
             if least.table_uuid != contract.uuid or not same_place(least.place, place):
                 raise InvalidInput(
@@ -95,9 +96,9 @@ class Goal:
 
 
 def plan_at_least(context: PlanContext, goal: Goal, timeout_s: float) -> ReadPlan:
-    """Return a strong plan that reaches the goal; wait for it at most ``timeout_s``.
+    """Return a strong plan that reaches the goal.  Wait for it at most ``timeout_s``.
 
-    Errors: those of the module docstring, and those of ``plan_strong``.
+    Raises the errors of the module docstring, and those of ``plan_strong``.
     """
     until = context.clock.monotonic() + timeout_s
     pause = _PAUSE_S
@@ -166,8 +167,7 @@ class _Tails:
         self._logs: dict[LogId, LogTail] = {}
 
     def look(self, regions: list[Region]) -> dict[Region, Position]:
-        """Return the position of each region up to which its log reaches now.  Regions that nobody has claimed are
-        left out."""
+        """Return the current end of each region's log.  Regions that no process has claimed yet are left out."""
         found: dict[Region, Position] = {}
         open_in: dict[LogId, dict[Region, Sequence]] = {}  # where the generations begin
         for region, state in self._context.states.read(regions).items():
@@ -188,8 +188,7 @@ class _Tails:
 
 
 def check_rejected(context: PlanContext, goal: Goal) -> None:
-    """Raise ``TokenRejected`` or ``RecordsGivenUp`` if a record that the goal names will never be a row (steps 3 and
-    4)."""
+    """Raise ``TokenRejected`` or ``RecordsGivenUp`` if a record of the goal will never become a row (steps 3 and 4)."""
     what = "it cannot be found out whether records of at_least became dead letters"
     looked_again(context, lambda: _check_rejected_once(context, goal), what)
     _check_given_up(context, goal)

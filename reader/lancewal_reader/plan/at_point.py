@@ -31,8 +31,9 @@ from lancewal_reader.point.receipt import Receipt
 
 
 def plan_at_point(context: PlanContext, at: Point, place: str) -> ReadPlan:
-    """Return the plan of a point.  Errors are those of the plan of its kind; ``InvalidInput`` for a receipt of another
-    ``place``."""
+    """Return the plan of a point.  Raises the errors of the plan for this kind of point, and ``InvalidInput`` for a
+    receipt of another ``place``.
+    """
     match at:
         case AtSnapshot():
             return _plan_at_snapshot(context, at.name)
@@ -93,7 +94,8 @@ def check_uuid_of_cut(contract: Contract, at: AtCut, place: str) -> None:
 
 def order_not_told(asked: Receipt, plan: ReadPlan) -> VersionGone:
     """Return the error for a receipt whose version is gone and whose read left out keys in conflict.  Another version
-    in its place shows what became of the records of these keys, not what the read saw."""
+    may hold a later decision about these keys, so it cannot replace the missing version.
+    """
     return VersionGone(
         f"table version {asked.version} of the receipt is gone: a clean-up removed it. The version that would stand in "
         f"for it, {plan.version}, does not tell in which order rows of a key came through two partitions",

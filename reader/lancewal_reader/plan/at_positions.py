@@ -35,9 +35,9 @@ _NAMED = 3
 
 
 def plan_at_positions(context: PlanContext, place: str, wanted: Mapping[int, Position]) -> ReadPlan:
-    """Return the plan at ``wanted``, which has a position for each partition.
+    """Return the plan at the positions ``wanted``, one for each partition.
 
-    Errors: those of the module docstring, and those of ``plan_at``.
+    Raises the errors of the module docstring, and those of ``plan_at``.
     """
     partitions = range(context.contract.partitions)
     wrong = sorted({*wanted} ^ {*partitions})
@@ -59,29 +59,33 @@ def plan_at_positions(context: PlanContext, place: str, wanted: Mapping[int, Pos
 
 
 def closed_regions(newest: ReadPlan, regions: Container[Region]) -> dict[Region, Position]:
-    """Return the merged ends of the regions that are not in ``regions``: only an earlier contract had them."""
+    """Return the merged ends of regions that belong only to an earlier contract: those not in ``regions``."""
     return {r: mark.next for r, mark in newest.in_force.regions.items() if r not in regions}
 
 
 def plan_at_cut(context: PlanContext, place: str, newest: ReadPlan, cut: Mapping[Region, Position]) -> ReadPlan:
-    """Return the plan at ``cut``, which ``newest`` reaches.  Errors: those of ``check_one_side`` and of ``plan_at``."""
+    """Return the plan at ``cut``, which ``newest`` must have reached.  Raises the errors of ``check_one_side`` and of
+    ``plan_at``.
+    """
     return plan_at(context, _receipt_at_cut(context, place, newest, cut))
 
 
 def receipt_at_positions(
     context: PlanContext, place: str, newest: ReadPlan, wanted: Mapping[Region, Position]
 ) -> Receipt:
-    """Return the receipt of a read at positions that are durable, without planning the read.  No log is read.
+    """Return the receipt of a read at durable positions, without planning the read.  No log is read.
 
-    ``newest`` needs no deltas.  The caller knows that keys in conflict are left out of no read of this table.  Errors: those
-    of the module docstring, and of ``check_regions``."""
+    ``newest`` may have no deltas.  The caller must know that reads of this table leave out no keys in conflict.  Raises
+    the errors of the module docstring, and those of ``check_regions``.
+    """
     check_regions(context.contract, wanted)
     return _receipt_at_cut(context, place, newest, {**closed_regions(newest, wanted), **wanted})
 
 
 def check_regions(contract: Contract, wanted: Collection[Region]) -> None:
-    """Raise ``PartitionCountChanged`` unless these are the regions of the contract.  A position of one topic says nothing
-    about another topic with the same partitions."""
+    """Raise ``PartitionCountChanged`` unless these are the regions of the contract.  Positions of one topic are
+    meaningless for another topic, even if the partitions have the same numbers.
+    """
     if {*wanted} != {*contract.regions}:
         raise PartitionCountChanged(
             "the table took up partitions, or another topic, after its positions were asked for. Ask for them again"

@@ -90,7 +90,7 @@ _STRIDE = 64
 
 @dataclass(frozen=True, slots=True)
 class GenerationPart:
-    """A generation, or the part of it below the cut."""
+    """A generation, or its records below the cut."""
 
     region: Region
     record: GenerationRecord
@@ -98,12 +98,12 @@ class GenerationPart:
 
     @property
     def flushed(self) -> FlushRef | None:
-        """The flush, if the whole generation is read and has one."""
+        """The flush of the generation; None if there is none, or if only a part of the generation is read."""
         return FlushRef.of(self.record) if self.record.next == self.end else None
 
 
 def plan_at(context: PlanContext, at: Receipt) -> ReadPlan:
-    """Return the plan that reads what the read of receipt ``at`` saw; see the module docstring."""
+    """Return a plan that reads exactly the rows that the read of receipt ``at`` saw."""
     # Step 1
     if at.table_uuid != context.contract.uuid:
         raise InvalidInput(
@@ -225,8 +225,10 @@ def parts_between(
     state: RegionState | None,
     between: tuple[Position, Position],
 ) -> list[GenerationPart]:
-    """Return the parts of generations that have the records between two positions of a region.  It may be one that only an
-    earlier contract had.  ``in_force``: watermarks at or below the first position, from which generations are counted."""
+    """Return the generations, or parts of them, with the records between two positions of a region.  The region may
+    belong to an earlier contract only.  ``in_force``: watermarks at or below the first position, from which generations
+    are counted.
+    """
     begin, end = between
     if region not in context.contract.regions and state is None:
         raise InvalidInput(f"the receipt names the partition {region.name}, which the table does not have")
@@ -270,7 +272,7 @@ def _check_given_up(context: PlanContext, region: Region, merged: Position, cut:
 
 
 def walk_parts(context: PlanContext, parts: Seq[GenerationPart]) -> dict[LogId, Walk[Segment | Trailer]]:
-    """Walk each log of these parts once, for all its regions.  ``ObjectMissing`` names a segment that is lost."""
+    """Read each log of these parts once, for all its regions.  ``ObjectMissing`` names a segment that is lost."""
     context.begin_walks()
     by_log: dict[LogId, list[GenerationPart]] = {}
     for part in parts:
@@ -328,8 +330,9 @@ def _sources(parts: Seq[GenerationPart], logs: Mapping[LogId, LogEntries]) -> li
 
 
 def entries_of_part(part: GenerationPart, log: LogEntries) -> list[EntryRef]:
-    """Return the entries of a part, up to its end, of which the last may be divided (step 5); ``PlanStale`` if there is a
-    gap."""
+    """Return the entries of a part, up to its end.  The last entry may be used in part (step 5).  Raises ``PlanStale``
+    if there is a gap.
+    """
     found: list[EntryRef] = []
     position = part.record.first
     for ref in log.of_generation(part.region, part.record).refs:

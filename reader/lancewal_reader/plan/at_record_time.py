@@ -42,7 +42,7 @@ _NONE = Position((1 << 63) - 1)
 def plan_at_record_time(context: PlanContext, place: str, ms: int) -> ReadPlan:
     """Return the plan at the record time ``ms``, in milliseconds since 1970.
 
-    Errors: those of the module docstring, and those of ``plan_at_positions``.
+    Raises the errors of the module docstring, and those of ``plan_at_positions``.
     """
     newest, first = again(context, lambda: _found(context, ms))
     closed = closed_regions(newest, frozenset(context.contract.regions))

@@ -42,9 +42,8 @@ _TRIES = 5
 
 
 def plan_at_timestamp(context: PlanContext, place: str, ms: int) -> ReadPlan:
-    """Return the plan at the time ``ms``, in milliseconds since 1970; ``InvalidInput`` for a time in the future.
-
-    See the module docstring for the other errors.
+    """Return the plan at the time ``ms``, in milliseconds since 1970.  Raises ``InvalidInput`` for a time in the
+    future, and the errors of the module docstring.
     """
     if ms > context.clock.now_ms():
         raise InvalidInput(f"timestamp:{utc_text(ms)} is in the future; read without `at` for the state of now")
@@ -54,8 +53,9 @@ def plan_at_timestamp(context: PlanContext, place: str, ms: int) -> ReadPlan:
 
 
 def again(context: PlanContext, find: Callable[[], T]) -> T:
-    """Return the result of ``find``.  It is called again, up to ``_TRIES`` times in all, if something was trimmed
-    meanwhile (``PlanStale``)."""
+    """Return the result of ``find``.  After ``PlanStale``, which means that objects were trimmed meanwhile, ``find`` is
+    called again, up to ``_TRIES`` times in all.
+    """
     for attempt in range(1, _TRIES):
         try:
             return find()
@@ -70,7 +70,9 @@ def _found(context: PlanContext, ms: int) -> tuple[Pinned, dict[Region, Position
 
 
 def version_at(context: PlanContext, ms: int) -> Pinned:
-    """Return the version of the time, with its watermarks; ``VersionGone`` if it is gone (step 1)."""
+    """Return the table version at that time, with its watermarks (step 1).  Raises ``VersionGone`` if the version was
+    removed.
+    """
     then, after = _between(context, ms)
     if then is None:
         raise _before_all(context, ms)
@@ -160,7 +162,7 @@ def _written_by(context: PlanContext, region: Region, record: GenerationRecord, 
 
 
 def segments_of(context: PlanContext, record: GenerationRecord) -> tuple[Segment | Trailer, ...]:
-    """Return the segments that may hold entries of a generation; ``PlanStale`` if some were trimmed meanwhile."""
+    """Return the segments that may hold entries of a generation.  Raises ``PlanStale`` if some were trimmed meanwhile."""
     walked = walk_from(context, record.log, record.first_sequence, before=record.end_sequence)
     short = record.end_sequence is not None and walked.end < record.end_sequence and walked.fence is None
     if short or walked.later is not None:

@@ -15,8 +15,9 @@ from lancewal_reader.plan.strong import PlanContext, ReadPlan
 
 
 def plan_at_version(context: PlanContext, version: TableVersion) -> ReadPlan:
-    """Return the plan.  ``VersionGone``: a clean-up removed the version.  ``InvalidInput``: it does not exist yet, or is
-    from before the table was lancewal's."""
+    """Return the plan of a table version.  Raises ``VersionGone`` if a clean-up removed it.  Raises ``InvalidInput`` if
+    it does not exist yet, or is older than the lancewal table.
+    """
     try:
         pinned = context.table.at(version)
     except VersionGone as error:
@@ -33,7 +34,7 @@ def plan_at_version(context: PlanContext, version: TableVersion) -> ReadPlan:
 
 
 def check_of_table(pinned: PinnedTable, version: TableVersion) -> None:
-    """Raise ``InvalidInput`` if this version is from before the table was lancewal's."""
+    """Raise ``InvalidInput`` if this version is older than the lancewal table."""
     if TABLE_UUID not in pinned.config:
         raise InvalidInput(
             f"table version {version} is from before the table was lancewal's: read it with Lance, or ask for a later one"
@@ -41,7 +42,7 @@ def check_of_table(pinned: PinnedTable, version: TableVersion) -> None:
 
 
 def versions_left(context: PlanContext, why: str, version: int | None = None) -> VersionGone:
-    """Return a ``VersionGone`` that begins with ``why`` and says which versions are left."""
+    """Return a ``VersionGone`` whose message begins with ``why`` and lists the versions that still exist."""
     left = sorted(context.table.versions())
     oldest, newest = (f"{found}{_of_when(context, found)}" for found in (left[0], left[-1]))
     return VersionGone(

@@ -48,11 +48,11 @@ Cut = Mapping[Region, Position]
 
 @contextmanager
 def kept_of(contract: Contract, region: Region) -> Iterator[None]:
-    """Raise ``OutsideHistoryWindow`` instead of ``PlanStale`` or ``ObjectMissing`` for a region that the contract no
-    longer has.
+    """For a region that the contract no longer has, raise ``OutsideHistoryWindow`` instead of ``PlanStale`` or
+    ``ObjectMissing``.
 
-    Garbage collection records what it trims of the contract's regions alone.  The log of another region is simply gone,
-    once no subscription holds it.
+    Garbage collection records trimming only for regions of the contract.  The log of any other region is deleted once
+    no subscription needs it.
     """
     try:
         yield
@@ -69,8 +69,9 @@ def kept_of(contract: Contract, region: Region) -> Iterator[None]:
 def spans_a_change(
     contracts: Sequence[Contract], merged: Mapping[Region, Position], cut: Mapping[Region, Position]
 ) -> bool:
-    """Whether the records from ``merged`` to ``cut`` are on both sides of a contract change that moves keys.  A region
-    that ``merged`` lacks begins at 0."""
+    """Whether some records from ``merged`` to ``cut`` are before a contract change that moves keys, and others after
+    it.  A region that is not in ``merged`` begins at 0.
+    """
     topic_ids = {region.topic_id for region in _behind(merged, cut)}
     return len(topic_ids) > 1 or any(before and after for before, after in _sides(contracts, merged, cut))
 
@@ -78,8 +79,9 @@ def spans_a_change(
 def lies_before_a_change(
     contracts: Sequence[Contract], merged: Mapping[Region, Position], cut: Mapping[Region, Position]
 ) -> bool:
-    """Whether a record from ``merged`` to ``cut`` is older than a contract change that moves keys: then other
-    partitions owned the keys (``keys.origin``)."""
+    """Whether a record from ``merged`` to ``cut`` is older than a contract change that moves keys.  Other partitions
+    owned the keys then (``keys.origin``).
+    """
     other_topic = any(region.topic_id != contracts[-1].topic_id for region in _behind(merged, cut))
     return other_topic or any(before for before, _ in _sides(contracts, merged, cut))
 
@@ -101,10 +103,9 @@ def _sides(
 
 
 def topic_cuts(contracts: list[Contract], cut: Cut, ends: Cut) -> Cut:
-    """Return the cut without the topics that did not exist yet at this cut.  ``ends``: ends of the regions of former
-    topics.
+    """Return the cut without topics that did not exist yet.  ``ends``: ends of the regions of former topics.
 
-    ``InvalidInput``: a former topic is not whole below the cut, though a later topic has records below it.
+    Raises ``InvalidInput`` if the cut has records of a topic, but not all records of a topic before it.
     """
     topics = {contract.topic_id: contract for contract in contracts}
     for number, topic_id in enumerate(topics):
@@ -122,9 +123,11 @@ def topic_cuts(contracts: list[Contract], cut: Cut, ends: Cut) -> Cut:
 
 
 def check_one_side(context: PlanContext, version: TableVersion, in_force: InForce, cut: Cut) -> None:
-    """Raise ``InvalidInput`` if ``cut``, read from ``version``, has positions on both sides of a break.
+    """Raise ``InvalidInput`` if ``cut``, read from ``version``, has positions before and after a contract change that
+    moves keys.
 
-    ``PlanStale`` and ``OutsideHistoryWindow`` are raised as by a plan of the cut."""
+    Raises ``PlanStale`` and ``OutsideHistoryWindow`` like a plan of the cut.
+    """
     for contract in context.contracts.up_to(context.contract):
         ends = {r: Position(at) for r, at in zip(contract.regions, contract.altered_at, strict=False)}
         if contract.altered_at:

@@ -43,7 +43,7 @@ StepSource = Literal["expiry", "load", "commit", "settle"]
 
 @dataclass(frozen=True, slots=True)
 class ForeignStep:
-    """A commit that changed rows otherwise than by records, or several that count as one."""
+    """A commit that changed rows independently of records, or several such commits that count as one."""
 
     before: TableVersion
     """Version right before it."""
@@ -67,12 +67,12 @@ class FollowUp:
 
 @dataclass(frozen=True, slots=True)
 class SameRows:
-    """A version that changed no row."""
+    """A version whose commit changed no row."""
 
 
 @dataclass(frozen=True, slots=True)
 class Foreign:
-    """A version that changed rows in another way, or of which nothing is known."""
+    """A version whose commit changed rows independently of records, or did something unknown."""
 
     source: StepSource | Literal["restore", "unknown"]
 
@@ -81,8 +81,9 @@ Commit = Merge | FollowUp | SameRows | Foreign
 
 
 class Lineage:
-    """The commits that made the versions of a table.  Each is read once, since a version never changes.  Those of a range are
-    read concurrently."""
+    """The commits of a table.  Each is read once, because a version never changes.  The commits of a range are read
+    concurrently.
+    """
 
     def __init__(self, table: StoredTable, watermarks: Watermarks, tasks: Tasks) -> None:
         self.table = table
@@ -92,13 +93,14 @@ class Lineage:
 
     @classmethod
     def of(cls, opened: OpenedTable) -> Lineage:
-        """Return that of an open table."""
+        """Return the lineage of an open table."""
         return cls(opened.table, opened.watermarks, opened.tasks)
 
     def steps(self, low: int, high: int) -> Iterator[tuple[int, int]]:
-        """Yield the version before and after each commit from ``low`` to ``high`` that may have changed rows.
+        """Yield the versions before and after each commit from ``low`` to ``high`` that may have changed rows.
 
-        A merge and its follow-up are one step, with all commits between them."""
+        A merge, its follow-up and all commits between them are one step.
+        """
         commits, followed = self.commits_after(low, high)
         version = low + 1
         while version <= high:
@@ -112,13 +114,16 @@ class Lineage:
                 yield before, end
 
     def foreign_steps(self, low: int, high: int) -> list[ForeignStep]:
-        """Return the steps after version ``low`` up to ``high``, oldest first.
+        """Return the steps after version ``low`` up to ``high`` that changed rows independently of records, oldest
+        first.
 
-        A merge that was rebased over a step is one too, with its follow-up and all commits between them.  Reads may have shown
-        its patches over rows that it did not know.  A follow-up alone is one if its merge is not after ``low``.
+        A merge that was rebased over such a step counts as one too, with its follow-up and all commits between them.
+        Reads may have shown its patches over rows that it did not know.  A follow-up alone counts if its merge is not
+        after ``low``.
 
-        ``VersionGone`` if nothing tells what a commit did.  ``InvalidInput`` if one was a restore: it may have taken back
-        records that a reader has passed."""
+        Raises ``VersionGone`` if nothing shows what a commit did.  Raises ``InvalidInput`` for a restore, which may
+        have undone records that a reader has passed.
+        """
         commits, followed = self.commits_after(low, high)
         merges = {commit.uuid for commit in commits.values() if isinstance(commit, Merge)}
         found: list[ForeignStep] = []
@@ -141,14 +146,16 @@ class Lineage:
         return found
 
     def commits_after(self, low: int, high: int) -> tuple[dict[int, Commit], dict[str, int]]:
-        """Return the commits from there up to ``high`` by version, and for each merge the version of its follow-up."""
+        """Return the commits after ``low`` up to ``high`` by version, and for each merge the version of its follow-up."""
         unread = [version for version in range(low + 1, high + 1) if version not in self._commits]
         self._commits.update(zip(unread, self._tasks.map(self._read, unread), strict=True))
         commits = {version: self._commits[version] for version in range(low + 1, high + 1)}
         return commits, {commit.merge: at for at, commit in commits.items() if isinstance(commit, FollowUp)}
 
     def landed_alone(self, version: int, merge: Merge) -> bool:
-        """Whether only commits that change no row are between the merge and the version from which it was computed."""
+        """Whether only commits that change no row lie between the merge and the version from which the merge was
+        computed.
+        """
         read_version = merge.read_version
         if read_version is None:
             try:

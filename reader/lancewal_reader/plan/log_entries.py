@@ -53,7 +53,7 @@ _SEQUENCE, _FIRST = attrgetter("sequence"), attrgetter("first")
 
 
 class EntryRun(NamedTuple):
-    """Entries of one region in order."""
+    """Consecutive entries of one region, in order."""
 
     refs: list[EntryRef]
     chained: bool
@@ -81,16 +81,17 @@ class _Entries:
 
 
 class LogEntries:
-    """Entries of one walk, by region.  Entries of earlier walks may be kept with them, but are never returned.
+    """Entries found in one log, by region.  Entries of earlier walks may be kept as a cache, but are not returned.
 
-    The value outlives the plan and keeps no rows.  Only a ``SegmentCache`` keeps rows of segments.
+    The value outlives the plan and holds no rows.  Only a ``SegmentCache`` holds rows of segments.
     """
 
     def __init__(self, walked: Walk[Segment | Trailer], known: LogEntries | None = None) -> None:
-        """``known``: entries of another walk of this log.
+        """``known``: entries of an earlier walk of this log.
 
-        They help if they reach the beginning of this walk, and begin no further back than this walk has segments.  Then
-        only the segments after them are gone through.  Otherwise they are forgotten."""
+        They are used if they reach the beginning of this walk and start no earlier than this walk's segments.  Then
+        only the segments after them are processed.  Otherwise they are dropped.
+        """
         self.end = walked.end
         self.fenced = walked.fence is not None
         begin = walked.segments[0].sequence if walked.segments else walked.end
@@ -126,14 +127,14 @@ class LogEntries:
 
 
 class KnownEntries:
-    """Entries of the logs that were asked for last; threads may share it."""
+    """Cache of the entries of the most recently used logs.  Threads may share it."""
 
     def __init__(self) -> None:
         self._logs: Mapping[LogId, LogEntries] = {}
         self._lock = Lock()
 
     def next_segments(self) -> tuple[str, ...]:
-        """Return the key of the segment behind the end of each log that has no fence there."""
+        """Return for each log without a fence the key of the segment that would come next."""
         with self._lock:
             return tuple(paths.wal_segment(log, known.end) for log, known in self._logs.items() if not known.fenced)
 

@@ -14,7 +14,7 @@ from lancewal_core.table.protocol import PinnedTable
 
 
 class OpenVersions:
-    """The ``count_max`` versions that plans have opened last.  Threads may share the object."""
+    """Cache of the ``count_max`` versions that plans opened last.  Threads may share it."""
 
     def __init__(self, count_max: int = 2) -> None:
         self._count_max = count_max

@@ -40,13 +40,14 @@ class Pinned:
 
 
 def is_at_or_below(in_force: InForce, cut: Mapping[Region, Position]) -> bool:
-    """Whether nothing after the cut is merged at these watermarks."""
+    """Whether these watermarks contain no record after the cut."""
     return all(region in cut and mark.next <= cut[region] for region, mark in in_force.regions.items())
 
 
 def stand_in(lineage: Lineage, version: int, cut: Mapping[Region, Position]) -> Pinned | None:
-    """Return the nearest older version that can stand in, else the nearest newer one; None if there is none.  See
-    the module docstring."""
+    """Return a version that shows the same rows as ``version`` at ``cut``: the nearest older one, or else the nearest
+    newer one.  None if there is none.
+    """
     below = range(version - 1, max(version - STEPS_MAX, 0), -1)
     found = _nearest(lineage, below, version, cut)
     if found is None:
@@ -56,8 +57,9 @@ def stand_in(lineage: Lineage, version: int, cut: Mapping[Region, Position]) -> 
 
 
 def same_rows(lineage: Lineage, low: int, high: int) -> bool:
-    """Whether all versions from ``low`` to ``high`` are known to show the same rows, at any cut that both watermarks are
-    below.  Either may be gone."""
+    """Whether all versions from ``low`` to ``high`` certainly show the same rows, at any cut above both watermarks.
+    Either version may be gone.
+    """
     passed, followed = lineage.commits_after(low, high)
     merges = {version: commit for version, commit in passed.items() if isinstance(commit, Merge)}
     if any(isinstance(commit, Foreign) for commit in passed.values()):

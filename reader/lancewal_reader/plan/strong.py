@@ -79,8 +79,7 @@ PAUSE_S = 0.02
 
 @dataclass(frozen=True, slots=True)
 class FlushRef:
-    """One generation's part of a flush.  It also says which WAL entries to read instead if the files of the flush are
-    gone."""
+    """One generation's part of a flush.  It also names the WAL entries to read instead if the flush's files are gone."""
 
     generation: Generation
     key: str
@@ -92,7 +91,7 @@ class FlushRef:
 
     @staticmethod
     def of(record: GenerationRecord) -> FlushRef | None:
-        """Return the part of a generation; None if the generation was not flushed."""
+        """Return the part of a flush that holds a generation; None if the generation was not flushed."""
         if record.flush is None or record.next is None or record.end_sequence is None:
             return None
         return FlushRef(
@@ -111,7 +110,7 @@ Source = FlushRef | EntryRef
 
 @dataclass(frozen=True, slots=True)
 class RegionDelta:
-    """A region's flushes and entries that the table version does not contain, oldest first, and the region's cut."""
+    """A region's flushes and entries that are not in the table version, oldest first, and the region's cut."""
 
     region: Region
     sources: tuple[Source, ...]
@@ -119,14 +118,15 @@ class RegionDelta:
 
     @property
     def start(self) -> Position:
-        """First position that the table version does not contain."""
+        """First position that is not in the table version."""
         return self.sources[0].first if self.sources else self.cut
 
 
 @dataclass(frozen=True, slots=True)
 class OnBranch:
-    """A version of a snapshot's branch that has the snapshot's rows, and the snapshot's receipt.  The last three
-    fields are those of ``LeftOut``."""
+    """A version of a snapshot's branch that has the snapshot's rows, and the snapshot's receipt.  The last three fields
+    are those of ``LeftOut``.
+    """
 
     name: str
     version: TableVersion
@@ -136,8 +136,9 @@ class OnBranch:
     partitions: tuple[int, ...] = ()
 
     def pin(self, table: StoredTable) -> PinnedTable:
-        """Open the version; ``VersionGone`` if the snapshot was dropped, even if another one has its name now.
-        Versions of both would have the same numbers."""
+        """Open the version.  Raises ``VersionGone`` if the snapshot was dropped, even if another snapshot has its name
+        now, because versions of both would have the same numbers.
+        """
         pinned = table.branch(self.name).at(self.version)
         branch = table.find_branch(self.name)
         found = None if branch is None else snapshot_of(branch)
@@ -148,8 +149,9 @@ class OnBranch:
 
 @dataclass(frozen=True, slots=True)
 class ReadPlan:
-    """State that one read reads: a table version, its watermarks, and the delta of each region that has a state.
-    With ``branch``, all rows come from a snapshot's branch, which began at that version."""
+    """The state that a read returns: a table version, its watermarks, and the delta of each region that has a state.
+    With ``branch``, all rows come from a snapshot's branch, which began at that version.
+    """
 
     version: TableVersion
     in_force: InForce
@@ -157,7 +159,7 @@ class ReadPlan:
     branch: OnBranch | None = None
 
     def pin(self, table: StoredTable) -> PinnedTable:
-        """Open the version to scan again; ``VersionGone``."""
+        """Open the version to be scanned.  Raises ``VersionGone``."""
         return table.at(self.version) if self.branch is None else self.branch.pin(table)
 
     @property
@@ -180,7 +182,7 @@ class PlanContext(OpenedTable):
     """Entries of logs that plans have walked last."""
 
     def begin_walks(self) -> None:
-        """Tell the cache that the walks of another plan begin."""
+        """Tell the segment cache that the reads of another plan begin."""
         if self.cache is not None:
             self.cache.next_plan()
 
@@ -193,16 +195,16 @@ def plan_eventual(context: PlanContext) -> ReadPlan:
 
 
 def plan_strong(context: PlanContext) -> ReadPlan:
-    """Return a plan of everything that is durable now; see the module docstring."""
+    """Return a plan of all rows that are durable now."""
     return looked_again(context, lambda: _plan_once(context), "no consistent plan")
 
 
 @many_objects_made()
 def looked_again(context: PlanContext, once: Callable[[], T], failed: str) -> T:
-    """Return the result of ``once``.  It is called again after each ``Refresh`` error, except ``ContractChanged``,
-    which is raised.
+    """Return the result of ``once``.  After a ``Refresh`` error, ``once`` is called again; ``ContractChanged`` is
+    raised at once.
 
-    After ``PLANS_MAX`` calls the error is ``PlanRetriesExhausted``, whose message begins with ``failed``.
+    After ``PLANS_MAX`` calls, raise ``PlanRetriesExhausted`` with a message that begins with ``failed``.
     """
     reason: Exception | None = None
     for attempt in range(PLANS_MAX):
@@ -258,16 +260,18 @@ def check_claims(contract: Contract, states: Mapping[Region, RegionState]) -> No
 
 
 def check_entries(contract: Contract, logs: Mapping[LogId, LogEntries]) -> None:
-    """Raise ``ContractChanged`` if an entry in these logs names a newer contract.  A running process takes up changed
-    columns without a claim."""
+    """Raise ``ContractChanged`` if an entry in these logs names a newer contract.  A running process may follow changed
+    columns without a new claim.
+    """
     newest = max((entries.contract_version for entries in logs.values()), default=contract.version)
     if newest > contract.version:
         raise ContractChanged(f"entries name contract version {newest}, which is newer than {contract.version}")
 
 
 def unmerged_generations(region: Region, state: RegionState | None, in_force: InForce) -> tuple[GenerationRecord, ...]:
-    """Return the generations after the merged ones; ``StoreInconsistent`` or ``PlanStale`` if the state lacks some of
-    them."""
+    """Return the generations after the merged ones.  Raises ``StoreInconsistent`` or ``PlanStale`` if the state lacks
+    some of them.
+    """
     check_reaches(region, state, in_force)
     if state is None:
         return ()
@@ -282,7 +286,9 @@ def unmerged_generations(region: Region, state: RegionState | None, in_force: In
 
 
 def check_contract(context: PlanContext) -> None:
-    """Raise ``ContractChanged`` if there is a newer contract: rows of regions that only it has would be missed."""
+    """Raise ``ContractChanged`` if there is a newer contract.  Regions that only the newer contract has would be
+    missed.
+    """
     newer = paths.contract_version(context.contract.version + 1, context.contract.making)
     if context.store.get(newer) is not None:
         raise ContractChanged(f"the table's contract has a newer version, {newer}: open the table again", object=newer)
@@ -305,8 +311,9 @@ def _walk_logs(
 def walk_from(
     context: PlanContext, log: LogId, start: Sequence, *, before: Sequence | None = None
 ) -> Walk[Segment | Trailer]:
-    """Walk a log from ``start`` to ``before``, or to its tail.  The walk has segments where the cache has room for
-    them, else their trailers."""
+    """Read a log from ``start`` to ``before``, or to its end.  The result has whole segments where the cache has room
+    for them, otherwise only their trailers.
+    """
     if context.cache is None:
         return walk_trailers(context.store, context.tasks, log, start, before=before)
     return walk_cached(context.store, context.tasks, log, start, context.cache, before=before)

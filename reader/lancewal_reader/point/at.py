@@ -53,7 +53,7 @@ class At:
     def version(number: int) -> AtVersion:
         """The merged table at its Lance version ``number``, without rows that were unmerged then.
 
-        ``InvalidInput`` unless it is an integer from 1 on.
+        Raises ``InvalidInput`` unless ``number`` is an integer from 1.
         """
         found = whole_of(number, 1)
         if found is None:
@@ -62,8 +62,8 @@ class At:
 
     @staticmethod
     def positions(by_partition: Mapping[int, int]) -> AtPositions:
-        """The table that the records below these positions make, with one position for each partition; also between
-        merges.
+        """The table with exactly the records below these positions, one position for each partition.  Positions between
+        merges are allowed.
 
         A position is the offset of the next record, so position 0 leaves out all records of a partition.
         """
@@ -79,13 +79,14 @@ class At:
 
     @staticmethod
     def timestamp(moment: datetime) -> AtTimestamp:
-        """The rows that a strong read at this time saw, by the clocks of the processes that wrote: see
-        ``plan.at_timestamp``."""
+        """The rows that a strong read at this time would have seen, by the clocks of the ingest and flusher processes
+        (``plan.at_timestamp``).
+        """
         return AtTimestamp(_since_1970("timestamp", moment) // _MS)
 
     @staticmethod
     def record_time(moment: datetime) -> AtRecordTime:
-        """The records of each partition before the first one whose Kafka timestamp is not below this time."""
+        """The records of each partition before the first record whose Kafka timestamp is at or after this time."""
         return AtRecordTime(-(-_since_1970("record_time", moment) // _MS))
 
     @staticmethod
@@ -98,7 +99,7 @@ class At:
 
 @dataclass(frozen=True, slots=True)
 class AtVersion(At):
-    """See ``At.version``."""
+    """A table version; made by ``At.version``."""
 
     number: TableVersion
 
@@ -108,7 +109,7 @@ class AtVersion(At):
 
 @dataclass(frozen=True, slots=True)
 class AtPositions(At):
-    """See ``At.positions``."""
+    """Positions of all partitions; made by ``At.positions``."""
 
     by_partition: tuple[tuple[int, Position], ...]
 
@@ -118,7 +119,7 @@ class AtPositions(At):
 
 @dataclass(frozen=True, slots=True)
 class AtTimestamp(At):
-    """See ``At.timestamp``."""
+    """A time by the clocks of lancewal's processes; made by ``At.timestamp``."""
 
     ms: int
 
@@ -128,7 +129,7 @@ class AtTimestamp(At):
 
 @dataclass(frozen=True, slots=True)
 class AtRecordTime(At):
-    """See ``At.record_time``."""
+    """A time by Kafka's timestamps; made by ``At.record_time``."""
 
     ms: int
 
@@ -138,7 +139,7 @@ class AtRecordTime(At):
 
 @dataclass(frozen=True, slots=True)
 class AtSnapshot(At):
-    """See ``At.snapshot``."""
+    """A snapshot; made by ``At.snapshot``."""
 
     name: str
 
@@ -148,7 +149,7 @@ class AtSnapshot(At):
 
 @dataclass(frozen=True, slots=True)
 class AtCut(At):
-    """State of one table in a cut of a catalog, which has been asked."""
+    """State of one table in a cut, as read from the catalog."""
 
     name: str
     """Name of the cut."""
@@ -163,15 +164,17 @@ class AtCut(At):
 
     @property
     def point(self) -> Receipt | AtSnapshot:
-        """The point by which the table is read."""
+        """The receipt or snapshot at which the table is read."""
         return self.receipt if self.kept_by is None else AtSnapshot(self.kept_by)
 
     def incomplete(self, why: object) -> CutMissing:
-        """Return the error for a table that cannot be read at the cut, whichever door it was asked by."""
+        """Return the error for a table of the cut that cannot be read."""
         return CutMissing(f"cut {self.name} is incomplete: its table {self.table} cannot be read. {why}", cut=self.name)
 
     def without_version(self, why: VersionGone) -> LancewalError:
-        """Return the error for a version that is gone though a plan names it: the branch of a snapshot is not whole."""
+        """Return the error for a version that a plan needs and that is gone.  For a snapshot it means that the
+        snapshot's branch is incomplete.
+        """
         return why if self.kept_by is None else self.incomplete(f"The snapshot {self.kept_by} is not whole: {why}")
 
     def __str__(self) -> str:
@@ -182,12 +185,12 @@ Point = Receipt | AtVersion | AtPositions | AtTimestamp | AtRecordTime | AtSnaps
 
 
 def read_by(at: Point | None) -> Point | None:
-    """Return the point itself; of a table in a cut, the point by which it is read."""
+    """Return the point itself; for a table in a cut, the receipt or snapshot at which it is read."""
     return at.point if isinstance(at, AtCut) else at
 
 
 def point_of(at: Point | str | bytes | None) -> Point | None:
-    """Return the point that was given; ``InvalidInput`` if it is not one."""
+    """Parse a user's point.  Raises ``InvalidInput`` if it is not a point."""
     if at is None or isinstance(at, Point):
         return at
     if not isinstance(at, str | bytes):
@@ -218,7 +221,7 @@ def point_of(at: Point | str | bytes | None) -> Point | None:
 
 
 def no_catalog(text: str) -> InvalidInput:
-    """Return the error for the text of a cut where no catalog is known."""
+    """Return the error for ``cut:NAME`` without a catalog."""
     return InvalidInput(
         f"at={text[:_SHOWN]!r} names a cut, and no catalog is known here. For a command, set catalog.root. In Spark, give the "
         "option catalog. In Python, open the table by open_catalog(...).cut(NAME)[TABLE]"

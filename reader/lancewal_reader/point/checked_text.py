@@ -23,13 +23,13 @@ _CHECKSUM_BYTES = 4
 
 
 def checked(data: bytes) -> str:
-    """Return the word that encodes these bytes."""
+    """Encode bytes and their checksum as one word."""
     whole = data + google_crc32c.value(data).to_bytes(_CHECKSUM_BYTES, "big")
     return PREFIX + base64.urlsafe_b64encode(whole).rstrip(b"=").decode()
 
 
 def unchecked(text: str) -> bytes:
-    """Return the bytes that a word encodes; ``ValueError`` if the word is damaged."""
+    """Decode such a word.  Raises ``ValueError`` if the word is damaged."""
     encoded = text.removeprefix(PREFIX)
     try:
         whole = base64.b64decode(encoded + "=" * (-len(encoded) % 4), altchars=b"-_", validate=True)
@@ -56,7 +56,7 @@ def text(value: str) -> bytes:
 
 
 def by_topic(rows: Iterable[tuple[str, Sequence[int]]]) -> bytes:
-    """Return the bytes of rows of numbers, grouped by the topic that each begins with; rows of a topic are adjacent."""
+    """Encode rows of numbers, grouped by the topic at the beginning of each row.  Rows of one topic must be adjacent."""
     groups = [(topic, [numbers for _, numbers in some]) for topic, some in groupby(rows, itemgetter(0))]
     data = number(len(groups))
     for topic, some in groups:
@@ -65,7 +65,7 @@ def by_topic(rows: Iterable[tuple[str, Sequence[int]]]) -> bytes:
 
 
 class Bytes:
-    """Reads numbers and texts from bytes, from their beginning; ``ValueError`` after the end."""
+    """Reader of numbers and texts from bytes.  Raises ``ValueError`` when it reads past the end."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data

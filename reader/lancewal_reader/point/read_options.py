@@ -50,7 +50,7 @@ def read_options(
     max_staleness_s: float | None = None,
     timeout_s: float = TIMEOUT_S,
 ) -> ReadOptions:
-    """Return the options that were given, checked; ``InvalidInput`` if one is wrong, or two contradict each other."""
+    """Check the options of a read.  Raises ``InvalidInput`` if one is wrong, or if two contradict each other."""
     if consistency not in get_args(Consistency):
         raise InvalidInput(f"consistency {consistency!r} is unknown: use 'strong' or 'eventual'")
     point, least = point_of(at), least_of(at_least)

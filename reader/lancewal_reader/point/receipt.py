@@ -30,10 +30,10 @@ FORMAT = 1
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """State that a read saw: of the table with ``table_uuid`` the version, and of each partition the records before its
-    position.
+    """State that a read saw: the version of the table with ``table_uuid``, and for each partition the records before
+    its position.
 
-    ``str()`` of it is the text that every surface takes as a point.
+    ``str()`` returns the text that every command and API accepts as a point.
     """
 
     table_uuid: TableUuid
@@ -52,7 +52,9 @@ class Receipt:
 
     @staticmethod
     def parse(text: str | bytes) -> Receipt:
-        """Return the receipt of a text, or of the JSON in a result's metadata; ``InvalidInput`` if it is neither."""
+        """Parse a receipt from its text, or from the JSON in a result's metadata.  Raises ``InvalidInput`` if it is
+        neither.
+        """
         word = text.strip() if isinstance(text, str) else text.decode(errors="replace").strip()
         if not word.startswith(PREFIX):
             return Receipt.from_json(text)

@@ -31,11 +31,11 @@ _RECORDS = "a delivery report, (topic, partition, offset), or text such as 'orde
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """Positions that a read must reach (``at_least``): for each partition the one after a record, or an end of the
-    topic.
+    """Positions that a read must reach (``at_least``): for each partition the position after a record, or the end of
+    the topic.
 
-    ``Token.of`` makes one from records, ``Token.at_end`` from a topic's ends; ``a | b`` asks for both.  ``str()`` is its
-    text.
+    ``Token.of`` makes a token from records, and ``Token.at_end`` from a topic's ends.  ``a | b`` requires both.
+    ``str()`` returns the token as text.
     """
 
     positions: Mapping[Partition, Position]
@@ -53,12 +53,12 @@ class Token:
 
     @staticmethod
     def of(*records: object) -> Token:
-        """Return the token of records that were produced.
+        """Return the token of produced records.  A read with this token contains all of them.
 
-        A record is given by the delivery report of any Kafka client, with topic, partition and offset as attributes
-        or methods.  Or it is ``(topic, partition, offset)``, or text such as ``orders-3-1841``.
+        A record is the delivery report of any Kafka client, with topic, partition and offset as attributes or methods.
+        It may also be ``(topic, partition, offset)``, or text such as ``orders-3-1841``.
 
-        ``InvalidInput`` if a value names no record, such as the report of a record that was not delivered.
+        Raises ``InvalidInput`` if a value names no record, such as the report of a failed delivery.
         """
         if not records:
             raise InvalidInput(f"Token.of(): give at least one record: {_RECORDS}")
@@ -107,8 +107,9 @@ Least = Token | Receipt
 
 
 def least_of(at_least: Least | str | bytes | None) -> Least | None:
-    """Return the token that a read must reach, or the receipt that it may not be older than.  ``InvalidInput`` for
-    anything else."""
+    """Return the token that a read must reach, or the receipt that it must not be older than.  Raises ``InvalidInput``
+    for anything else.
+    """
     if at_least is None or isinstance(at_least, Token | Receipt):
         return at_least
     if not isinstance(at_least, str | bytes):

@@ -19,7 +19,7 @@ _WHOSE_FAULT = re.compile(r"Invalid user input: |Error during planning: ")
 
 
 def filter_rows(rows: pa.Table, filter: str | None, columns: Sequence[str]) -> pa.Table:
-    """Return the rows that pass the filter, all if it is None, with these columns."""
+    """Return the rows that pass the filter, with only ``columns``.  Without a filter all rows pass."""
     if filter is None or rows.num_rows == 0:
         return rows.select(list(columns))
     dataset = lance.write_dataset(whole_arrays(rows), f"memory://{uuid.uuid4().hex}")
@@ -29,7 +29,7 @@ def filter_rows(rows: pa.Table, filter: str | None, columns: Sequence[str]) -> p
 
 
 def check_filter(schema: pa.Schema, filter: str | None) -> str | None:
-    """Return the filter as a condition for Lance; raise ``InvalidInput`` for one that is not accepted."""
+    """Convert a user's filter to a condition for Lance.  Raises ``InvalidInput`` if it is not supported."""
     if filter is None:
         return None
     condition = for_lance(schema, filter)

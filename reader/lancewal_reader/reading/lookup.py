@@ -67,10 +67,10 @@ T = TypeVar("T")
 
 
 class KeyLookup:
-    """The key index of an open table, opened when it is first used.
+    """The key index of an open table, opened at its first use.
 
-    Threads may share the object.  A thread does not wait for what another one fetches, except for a part that both
-    want, which is fetched once.
+    Threads may share it.  A thread waits for another thread's request only if both need the same part, which is fetched
+    once.
     """
 
     def __init__(self, opened: OpenedTable, uri: str) -> None:
@@ -82,8 +82,9 @@ class KeyLookup:
         self._lock = Lock()
 
     def addresses(self, pinned: PinnedTable, keys: pa.Table) -> npt.NDArray[np.uint64]:
-        """Return the addresses of the live rows with these keys, in no order.  Only fragments that the index does not
-        cover are scanned."""
+        """Return the addresses of the live rows with these keys, in any order.  Only fragments that the index does not
+        cover are scanned.
+        """
         if not keys.num_rows:
             return np.zeros(0, np.uint64)
         found = self._asked().find(pinned, keys)
@@ -92,8 +93,9 @@ class KeyLookup:
         return np.concatenate([np.zeros(0, np.uint64), *parts])
 
     def beside(self, plan: Callable[[], T], keys: pa.Table) -> T:
-        """Return the result of ``plan``.  If the store is far, fetch meanwhile what a lookup of these keys will
-        need."""
+        """Return the result of ``plan``.  If the store is remote, fetch at the same time what a lookup of these keys
+        will need.
+        """
         if local_folder(self._uri) is not None:
             return plan()
         return together(self._opened.tasks, plan, lambda: self._bring(keys))[0]
@@ -103,10 +105,10 @@ class KeyLookup:
             self._asked().bring(keys)
 
     def at_hand(self, pinned: PinnedTable, names: Sequence[str]) -> bool:
-        """Return whether all rows of this version are found without a scan, and without fetching anything.
+        """Return whether rows of this version can be found without a scan and without a request.
 
-        Until keys have been looked up, the answer is False to the first caller, and at a far store to every caller.
-        Opening the index takes longer than one scan, and an open table is often read once.
+        The first caller gets False, because opening the index takes longer than one scan.  With a remote store every
+        caller gets False until keys have been looked up.
         """
         local = local_folder(self._uri) is not None
         with self._lock:
@@ -143,14 +145,15 @@ def lookup_plan(
     columns: Sequence[str],
     keys: pa.Table,
 ) -> pa.Table:
-    """Return the plan's rows with these keys, in the order of the keys; see the module docstring.  ``keys`` are
-    distinct, and in the columns of the primary key."""
+    """Return the plan's rows with these keys, in the order of the keys.  ``keys`` must be distinct, in the columns of
+    the primary key.
+    """
     whole = context.rows
     names = list(whole.primary_key)
     projected, sought = project(whole, columns), KeySet(keys)
 
     def merged(keys: pa.Table) -> pa.Table:
-        """Take the merged rows of these keys (steps 2 and 3 of the module docstring)."""
+        """Read the merged rows of these keys (steps 2 and 3 of the module docstring)."""
         addresses = find(pinned, keys)
         if not len(addresses):
             return projected.table.empty_table()
@@ -181,8 +184,7 @@ def lookup_plan(
 
 
 def count_plan(context: DeltaContext, find: FindAddresses, pinned: PinnedTable, plan: ReadPlan) -> int:
-    """Return the number of rows of the plan: those of the table, without those that unmerged keys supersede, and the
-    unmerged ones."""
+    """Return the number of rows of the plan: merged rows whose keys have no unmerged records, plus unmerged rows."""
     merged = sum(fragment.live_rows for fragment in pinned.fragments())
     if not any(delta.sources for delta in plan.deltas):
         return merged

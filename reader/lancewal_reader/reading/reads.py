@@ -79,7 +79,7 @@ _VANISHED = (PlanStale, ObjectMissing, StoreInconsistent, VersionGone)
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Arguments of a read: its columns, its rows, and its read options.  Only the plan says which columns there are."""
+    """Arguments of a read: columns, rows and read options.  The columns are checked when the read is planned."""
 
     columns: tuple[str, ...] | None
     """Names in the order wanted; None: all."""
@@ -94,7 +94,7 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """The columns and the condition that a read chooses from the columns of its result."""
+    """The columns and the filter of a read, checked against the columns of its state."""
 
     rows: RowSchema
     """All columns of the result."""
@@ -104,7 +104,9 @@ class Chosen:
 
     @staticmethod
     def of(rows: RowSchema, wanted: Wanted) -> Chosen:
-        """Return the columns and the filter of a read; ``InvalidInput`` if the result does not have them."""
+        """Check the columns and the filter of a read.  Raises ``InvalidInput`` if the state does not have such a
+        column.
+        """
         return Chosen(rows, columns_of(rows.table, wanted.columns), check_filter(rows.table, wanted.filter))
 
     @property
@@ -125,7 +127,7 @@ class Planned:
     """Schema of its rows, with the receipt in the metadata."""
 
     def with_columns(self, columns: tuple[str, ...]) -> Planned:
-        """Return the same read of other columns of its result."""
+        """Return the same planned read with other columns."""
         schema = result_schema(self.chosen.rows, columns).with_metadata(self.schema.metadata)
         return replace(self, chosen=replace(self.chosen, columns=columns), schema=schema)
 
@@ -138,8 +140,9 @@ class Newest:
     positions: Mapping[Region, Position] = field(default_factory=dict)
 
     def check(self, plan: ReadPlan, claims: bool) -> None:
-        """Raise ``StoreInconsistent`` if the plan is older than what reads have seen.  ``claims``: whether the plan says its
-        positions; without them only its version is compared."""
+        """Raise ``StoreInconsistent`` if the plan is older than what earlier reads have seen.  ``claims``: whether the
+        plan has positions to compare; if not, only versions are compared.
+        """
         cut = plan.cut if claims else self.positions
         back = [r.name for r, p in self.positions.items() if cut.get(r, Position(0)) < p]
         if plan.version < self.version or back:
@@ -154,8 +157,9 @@ class Newest:
         return plan.version >= self.version and all(cut.get(r, Position(0)) >= p for r, p in self.positions.items())
 
     def with_plan(self, plan: ReadPlan, claims: bool) -> Newest:
-        """Return the newer of this state and the plan's, region by region.  Another thread's read may have advanced
-        this state meanwhile."""
+        """Return the newer of this state and the plan's state, region by region.  Another thread's read may have
+        advanced this state meanwhile.
+        """
         if not claims:
             return Newest(plan.version) if plan.version >= self.version else self
         cut = plan.cut
@@ -173,7 +177,7 @@ class _Kept:
 
 
 class Reads:
-    """Reads of one open table; see the module docstring."""
+    """Planner and runner of the reads of one open table."""
 
     def __init__(self, uri: str, place: str, context: DeltaContext) -> None:
         self.uri = uri
@@ -207,17 +211,19 @@ class Reads:
         return (shown[1] if shown is not None and shown[0] is contract else contract.rows).table
 
     def plan(self, wanted: Wanted) -> Planned:
-        """Plan the read without reading rows.  In a table keyed by bytes the unmerged keys are read, to know what is
-        left out."""
+        """Plan the read without reading rows.  In a table with ``format.key: bytes`` the unmerged keys are read, to
+        find those in conflict.
+        """
         if wanted.keys is None:
             return self._make(wanted, begin=False)[0]
         return self._lookup.beside(lambda: self._make(wanted, begin=False)[0], wanted.keys)
 
     def receipt_at(self, positions: Mapping[Region, Position]) -> Receipt:
-        """Return the receipt of a read at positions that are durable, one for each region.
+        """Return the receipt of a read at durable positions, one for each region.
 
-        No unmerged row is looked for, unless the receipt must say which ones the read leaves out.  Errors: those of a read
-        at these positions.  ``PartitionCountChanged``: the newest contract has other regions."""
+        Unmerged rows are read only if the receipt must count the rows that the read leaves out.  Raises the errors of a
+        read at these positions, and ``PartitionCountChanged`` if the newest contract has other regions.
+        """
         if not self.context.contract.rows_tell_partition:
             by_partition = {region.partition: at for region, at in positions.items()}
             receipt = self.plan(wanted_of(None, None, read_options(at=At.positions(by_partition)))).receipt
@@ -236,11 +242,11 @@ class Reads:
         return receipt_at_positions(context, self.place, ReadPlan(pinned.version, in_force, ()), positions)
 
     def begin(self, wanted: Wanted) -> tuple[Planned, Iterator[pa.RecordBatch]]:
-        """Plan the read, and return its rows, of which the first batch is read already."""
+        """Plan the read, and return the plan with its rows.  The first batch is read at once."""
         return self._make(wanted, begin=True)
 
     def again(self, planned: Planned) -> tuple[Planned, Iterator[pa.RecordBatch]]:
-        """Return the read and its rows once more.  The read may have a new plan, at the same receipt."""
+        """Read the rows of a planned read again.  The returned plan may be a new one at the same receipt."""
         planned, rows = self._by(
             planned,
             lambda context, pinned, plan: self._rows(context, pinned, planned.wanted, planned.chosen, plan),
@@ -256,10 +262,11 @@ class Reads:
         return planned, sum(batch.num_rows for batch in rows)
 
     def at_once(self, wanted: Wanted, use: Callable[[Planned], T]) -> T:
-        """Return the result of ``use`` for a plan of the read.
+        """Plan the read, and return the result of ``use`` for the plan.
 
-        With ``max_staleness_s`` this may be an earlier plan.  If that plan can no longer be read, ``use`` is called again
-        with a new one."""
+        With ``max_staleness_s`` an earlier plan may be used.  If it can no longer be read, ``use`` is called again with
+        a new plan.
+        """
         try:
             return use(self.plan(wanted))
         except (VersionGone, OutsideHistoryWindow):
@@ -274,10 +281,10 @@ class Reads:
         *,
         now: bool = False,
     ) -> T:
-        """Call ``use`` with the state that was planned, and return its result.  If objects of the plan have vanished, a
-        new plan for the same receipt is made, and ``use`` is called again.
+        """Call ``use`` with the planned state, and return its result.  If objects of the plan have vanished, make a new
+        plan for the same receipt, and call ``use`` again.
 
-        ``now``: ``use`` reads all that it needs at once.  The table version that planning has opened is then not opened
+        ``now``: ``use`` reads all that it needs before it returns.  Then the table version that planning opened is used
         again.
         """
 
@@ -455,7 +462,7 @@ def _opened(context: DeltaContext, plan: ReadPlan) -> PinnedTable | None:
 
 
 def wanted_of(columns: object, filter: object, read: ReadOptions) -> Wanted:
-    """Return the columns and rows that were asked for; ``InvalidInput`` for arguments of other types."""
+    """Check the types of a read's arguments, and return them.  Raises ``InvalidInput`` if a type is wrong."""
     if isinstance(filter, pc.Expression):
         filter = sql_of(filter)
     if filter is not None and not isinstance(filter, str):
@@ -467,7 +474,7 @@ def wanted_of(columns: object, filter: object, read: ReadOptions) -> Wanted:
 
 
 def names_given(columns: object) -> tuple[str, ...]:
-    """Return the names of columns that were asked for; ``InvalidInput`` for anything but a list of them."""
+    """Return a user's column names.  Raises ``InvalidInput`` for anything but a list of names."""
     if isinstance(columns, str):
         raise InvalidInput(f"columns must be a list of names, not the text {columns!r}")
     try:
@@ -477,9 +484,10 @@ def names_given(columns: object) -> tuple[str, ...]:
 
 
 def columns_of(schema: pa.Schema, columns: tuple[str, ...] | None) -> tuple[str, ...]:
-    """Return the names of the columns that were asked for, all for None.
+    """Return the names of the requested columns; None requests all.
 
-    ``InvalidInput``: the result has no column of such a name, or one is named twice."""
+    Raises ``InvalidInput`` if the result has no such column, or if a column is named twice.
+    """
     if columns is None:
         return tuple(schema.names)
     names = [*columns]
@@ -493,7 +501,7 @@ def columns_of(schema: pa.Schema, columns: tuple[str, ...] | None) -> tuple[str,
 
 
 def check_table_uuid(pinned: PinnedTable, contract: Contract, uri: str) -> None:
-    """Raise ``TableReplaced`` unless this version belongs to the table that the contract was made for."""
+    """Raise ``TableReplaced`` unless this version belongs to the table for which the contract was made."""
     found = pinned.config.get(TABLE_UUID)
     if found != contract.table_uuid:
         raise TableReplaced(

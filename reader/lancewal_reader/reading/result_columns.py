@@ -35,10 +35,11 @@ from lancewal_reader.plan.strong import FlushRef, ReadPlan, Source
 
 
 def columns_of_plan(opened: OpenedTable, pinned: PinnedTable, plan: ReadPlan) -> RowSchema:
-    """Return the columns of the plan's result; ``pinned`` is the plan's version.
+    """Return the columns of the plan's result.  ``pinned`` is the plan's version.
 
-    ``ContractMismatch`` unless the version's primary key is the contract's, ``ContractChanged`` if rows or columns are of a
-    newer contract."""
+    Raises ``ContractMismatch`` if the version's primary key is not the contract's.  Raises ``ContractChanged`` if rows
+    or columns follow a newer contract.
+    """
     contract, ids = opened.contract, pinned.field_ids
     if columns_mark(pinned) == contract.columns_change and _has_all_names(pinned, contract):
         return contract.rows
@@ -129,7 +130,9 @@ def _made(opened: OpenedTable, rows: RowSchema) -> list[Contract]:
 
 
 def check_no_blobs_asked(pinned: PinnedTable, names: Collection[str]) -> None:
-    """Raise ``InvalidInput`` if one of these columns is a blob column of another program: no result has those."""
+    """Raise ``InvalidInput`` if one of these columns is a blob column that another program added.  No read returns such
+    columns.
+    """
     wrong = [name for name in blob_columns(pinned) if name in names]
     if wrong:
         raise InvalidInput(
@@ -147,9 +150,10 @@ def columns_of_version(opened: OpenedTable, pinned: PinnedTable, rows: RowSchema
 
 
 def columns_commit(opened: OpenedTable, pinned: PinnedTable, rows: RowSchema) -> ColumnsCommit | None:
-    """Return the commit that gives a table version the columns of a result; None if it has just these.
+    """Return the commit that changes a table version's columns to those of a result; None if they are equal.
 
-    ``InvalidInput``: a column of the version would have to be widened, so its values would be written again."""
+    Raises ``InvalidInput`` if a column would have to be widened, which means rewriting its values.
+    """
     own = columns_of_version(opened, pinned, rows)
     if own.signature == rows.signature:
         return None
@@ -175,9 +179,10 @@ def columns_commit(opened: OpenedTable, pinned: PinnedTable, rows: RowSchema) ->
 
 
 def check_values(opened: OpenedTable, pinned: PinnedTable, rows: RowSchema, names: Collection[str]) -> None:
-    """Raise ``ContractMismatch`` if another program has put its own column in the place of one of these columns.
+    """Raise ``ContractMismatch`` if another program has replaced one of these columns by its own.
 
-    Such a column lacks values of records.  ``rows``: columns of the result."""
+    Such a column lacks values of records.  ``rows``: columns of the result.
+    """
     if rows is opened.contract.rows:
         return
     named = _contract_of_version(opened, pinned)
@@ -190,7 +195,7 @@ def check_values(opened: OpenedTable, pinned: PinnedTable, rows: RowSchema, name
 
 
 def know_contracts(opened: OpenedTable, plan: ReadPlan) -> None:
-    """Read each version of the contract that rows of the plan name and whose columns may not be the newest ones."""
+    """Read each contract version that rows of the plan name, if its columns may differ from the newest ones."""
     if not opened.contract.columns_unchanged:
         for version in _versions(opened, plan):
             if version < opened.contract.columns_version:

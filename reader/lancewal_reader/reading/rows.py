@@ -33,22 +33,22 @@ class PlannedRows(Protocol):
 
 
 class RowSource(Protocol):
-    """The reader of planned rows: ``reads.Reads``, or ``changes.feed.Feeds``."""
+    """Reader of planned rows: ``reads.Reads``, or ``changes.feed.Feeds``."""
 
     def again(self, planned: Any) -> tuple[Any, Iterator[pa.RecordBatch]]:
-        """Return the plan and its rows, read once more."""
+        """Read the plan's rows again.  Return the plan and the rows."""
 
 
 class Rows:
-    """A planned read: its receipt fixes what it reads, and each use reads it again.
+    """A planned read.  Its receipt fixes its rows, and each use reads them again.
 
-    Every use gives the rows of the receipt: the same ones, in any order, whatever was written, merged, compacted or
-    cleaned up since.  If they no longer exist, the use raises ``VersionGone``, ``OutsideHistoryWindow`` or
-    ``RecordsGivenUp``.  If an object that they need is lost or damaged, it raises ``ObjectMissing`` or
-    ``ObjectCorrupt``.  With a ``limit`` each use gives that many of these rows, and not the same ones each time.
+    Every use returns the same rows, in any order, whatever was written, merged, compacted or cleaned up since.  If the
+    rows no longer exist, the use raises ``VersionGone``, ``OutsideHistoryWindow`` or ``RecordsGivenUp``.  If a needed
+    object is lost or damaged, it raises ``ObjectMissing`` or ``ObjectCorrupt``.  With a ``limit``, each use returns
+    that many of the rows, which may be different ones each time.
 
-    Batches are read on demand.  A use that streams needs the memory of some batches and of the unmerged rows.  Any
-    library that takes Arrow streams takes the object itself (``__arrow_c_stream__``).  Threads may share it.
+    Batches are read on demand.  Streaming needs the memory of some batches and of the unmerged rows.  Libraries that
+    accept Arrow streams accept this object itself (``__arrow_c_stream__``).  Threads may share it.
     """
 
     def __init__(self, reads: RowSource, planned: PlannedRows, limit: int | None = None) -> None:
@@ -58,7 +58,9 @@ class Rows:
 
     @property
     def schema(self) -> pa.Schema:
-        """Schema of the rows.  Its metadata has the receipt, and what was left out (``left_out_of``)."""
+        """Schema of the rows.  Its metadata has the receipt, and the number of keys that were left out
+        (``left_out_of``).
+        """
         return self._planned.schema
 
     @property
@@ -93,7 +95,7 @@ class Rows:
         """The rows as a DuckDB relation, in ``connection`` or in a new one.  Each query of the relation reads the rows
         again.
 
-        ``InvalidInput``: names of columns differ in case alone, which DuckDB does not tell apart.
+        Raises ``InvalidInput`` if names of columns differ only in case, which DuckDB ignores.
         """
         duck = library("duckdb", "to_duckdb")
         alike = alike_but_for_case(self.schema)
@@ -133,7 +135,7 @@ def _without_parts_of_vectors(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def limit_of(given: object) -> int | None:
-    """Return the limit that a user gave; ``InvalidInput`` if it is not one."""
+    """Check a user's limit.  Raises ``InvalidInput`` if it is not a valid limit."""
     limit = whole_of(given)
     if limit is None and given is not None:
         raise InvalidInput(f"limit {given!r}: expected an integer from 0 on, or None for all rows")
@@ -161,7 +163,7 @@ def to_polars(rows: pa.Table) -> polars.DataFrame:
 
 
 def library(name: str, method: str) -> Any:
-    """Return a library that lancewal does not bring along; ``InvalidInput`` says what to install."""
+    """Import an optional library.  If it is not installed, ``InvalidInput`` says what to install."""
     try:
         return importlib.import_module(name)
     except ImportError as error:

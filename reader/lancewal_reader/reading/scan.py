@@ -44,12 +44,12 @@ much as to compare fifty keys."""
 
 
 def row_bytes(schema: pa.Schema) -> int:
-    """Return about how many bytes a row takes in memory; the sizes of text, binaries and lists are guesses."""
+    """Estimate the bytes of a row in memory.  Sizes of texts, binaries and lists are guesses."""
     return sum(_type_bytes(field.type) for field in schema)
 
 
 def batch_rows(schema: pa.Schema) -> int:
-    """Return the number of rows of a batch, so that batches with vectors stay near ``BATCH_BYTES``."""
+    """Return the number of rows per batch, chosen so that batches with vectors stay near ``BATCH_BYTES``."""
     return max(min(BATCH_ROWS, BATCH_BYTES // max(row_bytes(schema), 1)), 512)
 
 
@@ -79,9 +79,9 @@ def scan_plan(
     filter: str | None,
     lookup: Lookup | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield all rows of the plan.  The delta is loaded at once, before the first batch, and held until the last.
+    """Yield all rows of the plan.  The delta is loaded before the first batch, and held until the last.
 
-    ``lookup`` may find the merged rows that the delta hides; without it, or if it would be slower, all keys are
+    ``lookup`` may find the merged rows that the delta hides.  Without it, or if it would be slower, all keys are
     compared.
     """
     whole, scan = context.rows, partial(pinned.scan, filter=filter)
@@ -91,8 +91,7 @@ def scan_plan(
 
     @cache
     def unmerged() -> Loaded:
-        """Load the delta once: later other reads may have taken its place in the cache, and a merge the place of its
-        objects."""
+        """Load the delta once.  Loading it again later could fail, because a merge may have removed its objects."""
         return load(context, plan.deltas, loaded_columns(whole, columns, filter), plan.in_force.conflicts)
 
     def mask() -> KeySet:
@@ -110,7 +109,7 @@ def scan_plan(
 
 
 class Lookup(Protocol):
-    """The key index, as a scan uses it (``lookup.KeyLookup``)."""
+    """The part of the key index (``lookup.KeyLookup``) that a scan uses."""
 
     def addresses(self, pinned: PinnedTable, keys: pa.Table) -> npt.NDArray[np.uint64]: ...
 
@@ -132,8 +131,7 @@ def _hidden(
 
 
 def left_out(context: DeltaContext, plan: ReadPlan, columns: Sequence[str], filter: str | None) -> LeftOut:
-    """Return the keys in conflict that a read by ``scan_plan`` leaves out.  A delta that is loaded to know them is
-    kept."""
+    """Return the keys in conflict that a read by ``scan_plan`` leaves out.  A delta that was loaded for this is kept."""
     left = left_out_of_plan(context.contract, plan, context.folding.on_conflict)
     if not context.folding.may_leave_out(plan):
         return left
@@ -143,7 +141,7 @@ def left_out(context: DeltaContext, plan: ReadPlan, columns: Sequence[str], filt
 
 
 def loaded_columns(whole: RowSchema, columns: Sequence[str], filter: str | None) -> RowSchema:
-    """Return the columns of the delta that are loaded: a filter may name any column, so with one the delta keeps all."""
+    """Return the columns of the delta to load.  With a filter these are all columns, because a filter may name any."""
     return whole if filter is not None else project(whole, columns)
 
 
@@ -159,15 +157,16 @@ def delta_rows(
     columns: Sequence[str],
     filter: str | None,
 ) -> pa.Table:
-    """Return the rows of some regions' deltas, filtered and projected.  ``loaded`` has the ``loaded_columns`` of these
-    columns and this filter."""
+    """Return the rows of a delta, filtered and projected.  ``loaded`` must have the ``loaded_columns`` of the same
+    columns and filter.
+    """
     projected = loaded_columns(whole, columns, filter)
     rows = complete_rows(loaded.folded, pinned, projected)
     return filter_rows(rows, filter, columns).cast(result_schema(whole, columns))
 
 
 class Scan(Protocol):
-    """``PinnedTable.scan`` of the fragments and by the filter that are wanted."""
+    """``PinnedTable.scan`` with the fragments and the filter already given."""
 
     def __call__(self, columns: Sequence[str], *, batch_rows: int) -> Iterator[pa.RecordBatch]: ...
 
@@ -179,9 +178,10 @@ def base_batches(
     schema: RowSchema,
     columns: Sequence[str],
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of the table that ``scan`` gives, without those whose key is in the mask.
+    """Yield the merged rows that ``scan`` returns, without those whose key is in the mask.
 
-    The scan begins before ``mask`` is called, so that reading and folding overlap.  None as mask: there is no delta.
+    The scan begins before ``mask`` is called, so that reading and folding overlap.  If ``mask`` is None, there is no
+    delta.
     """
     target = result_schema(schema, columns)
     if mask is None:

@@ -25,7 +25,7 @@ _PLACE = "_place"
 
 
 def shown_version(opened: OpenedTable, pinned: PinnedTable, rows: RowSchema) -> PinnedTable:
-    """Return the version as one that shows the columns of ``rows``.  If it has all of them, it is returned as it is."""
+    """Wrap a version so that it shows the columns of ``rows``.  A version that has them all is returned unchanged."""
     own = columns_of_version(opened, pinned, rows)
     return pinned if _has_all(own, rows) else cast("PinnedTable", _ShownVersion(pinned, own, rows))
 
@@ -33,7 +33,7 @@ def shown_version(opened: OpenedTable, pinned: PinnedTable, rows: RowSchema) -> 
 def stored_names(
     opened: OpenedTable, pinned: PinnedTable, rows: RowSchema, columns: Sequence[str]
 ) -> Mapping[str, str | None]:
-    """Return what columns of ``rows`` are called in the version; None for those that it lacks."""
+    """Return the names of these columns in the stored version; None for columns that the version lacks."""
     own = columns_of_version(opened, pinned, rows)
     if _has_all(own, rows):
         return {name: name for name in columns}
@@ -48,7 +48,7 @@ def _has_all(own: RowSchema, rows: RowSchema) -> bool:
 
 
 def stored_version(pinned: PinnedTable) -> PinnedTable:
-    """Return the version as it is stored; the inverse of ``shown_version``."""
+    """Return the version as it is stored, without the wrapper of ``shown_version``."""
     return pinned._pinned if isinstance(pinned, _ShownVersion) else pinned
 
 

@@ -25,7 +25,7 @@ Words = npt.NDArray[np.uint64]
 
 
 class KeptBits(PreparedVectors):
-    """Binary vectors of rows, prepared for many searches; threads may share the object."""
+    """Binary vectors of rows, prepared for many searches.  Threads may share it."""
 
     def __init__(self, rows: pa.Table, column: str) -> None:
         self._size = rows[column].type.list_size
@@ -73,5 +73,5 @@ KeptRows: TypeAlias = KeptVectors | KeptBits
 
 
 def kept_rows(rows: pa.Table, column: str) -> KeptRows:
-    """Return the rows to search: bits or floats, by the type of the column."""
+    """Prepare rows for searches, as binary or float vectors by the type of the column."""
     return KeptBits(rows, column) if has_bits(rows.schema.field(column).type) else KeptVectors(rows, column)

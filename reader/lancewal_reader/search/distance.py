@@ -25,7 +25,9 @@ DISTANCE_FIELD = pa.field(DISTANCE, pa.float32())
 
 
 def distances(stored: Vectors, query: Vectors, metric: FloatMetric) -> Vectors:
-    """Return the distances from one query to each row of ``stored``; NaN if there is none (cosine with a vector of zeros)."""
+    """Return the distance from one query to each row of ``stored``; NaN where it is undefined (cosine of a zero
+    vector).
+    """
     with np.errstate(all="ignore"):
         match metric:
             case "l2":
@@ -43,8 +45,9 @@ def distances(stored: Vectors, query: Vectors, metric: FloatMetric) -> Vectors:
 
 
 def of_length_one(query: Vectors) -> Vectors:
-    """Scale a query for ``cosine`` to length 1, which does not change the result.  Squares of very large or small
-    numbers would be lost, in float32 or in any float."""
+    """Scale a query for ``cosine`` to length 1.  Results do not change, and squares of very large or small numbers are
+    not lost.
+    """
     largest = np.abs(query).max()
     if not largest:
         return query
@@ -74,8 +77,9 @@ def _singles(column: pa.ChunkedArray) -> Float32s:
 
 
 def nearest(rows: pa.Table, column: str, query: Vectors, metric: FloatMetric, limit: int) -> pa.Table:
-    """Return the ``limit`` nearest of ``rows``, nearest first, with their distance.  Rows are left out whose vector is
-    null, or whose distance is not a finite float32."""
+    """Return the ``limit`` nearest rows, nearest first, with their distance.  Rows with a null vector, or with a
+    distance that is not a finite float32, are left out.
+    """
     rows = rows.filter(rows[column].is_valid())
     found = distances(matrix(rows[column]), query, metric)
     order: npt.NDArray[np.int64] = np.argsort(found, kind="stable")
@@ -86,10 +90,11 @@ def nearest(rows: pa.Table, column: str, query: Vectors, metric: FloatMetric, li
 
 
 def farthest(best: pa.Table, limit: int) -> float:
-    """Return the distance that another row must not exceed to be among the ``limit`` nearest; infinite if there are
-    fewer so far.
+    """Return the largest distance that another row may have to be among the ``limit`` nearest; infinite while there are
+    fewer rows.
 
-    ``best``: the best rows so far, nearest first."""
+    ``best``: the best rows so far, nearest first.
+    """
     return float(best[DISTANCE][-1].as_py()) if best.num_rows == limit else np.inf
 
 
@@ -137,7 +142,7 @@ class _First:
 
 
 class PreparedVectors:
-    """Rows with vectors, of which a copy may leave out some."""
+    """Rows with vectors.  A copy may leave out some of them."""
 
     def __init__(self, rows: pa.Table) -> None:
         self.rows = rows
@@ -152,7 +157,7 @@ class PreparedVectors:
 
 
 class KeptVectors(PreparedVectors):
-    """Float vectors of rows, prepared for many searches; threads may share the object."""
+    """Float vectors of rows, prepared for many searches.  Threads may share it."""
 
     def __init__(self, rows: pa.Table, column: str) -> None:
         super().__init__(rows.filter(rows[column].is_valid()) if rows[column].null_count else rows)
@@ -169,8 +174,7 @@ class KeptVectors(PreparedVectors):
         return int(self.rows.num_rows)
 
     def nearest(self, query: Vectors, metric: Metric, limit: int, within: float = np.inf) -> pa.Table:
-        """Return what the function ``nearest`` returns for the rows, perhaps without some that are farther than
-        ``within``."""
+        """Return the rows that the function ``nearest`` would return.  Rows farther than ``within`` may be missing."""
         assert metric != "hamming"
         rows, left_out = self.rows, self._left_out
         if rows.num_rows > max(_FEW, limit):

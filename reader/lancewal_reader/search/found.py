@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SearchCoverage:
-    """The rows that a search looked at, by how they were searched.  Merged rows that a filter leaves out are counted
-    too.  In a search by vector and text, a row counts as indexed only if neither of the two compared it by itself."""
+    """Number of rows that a search examined, by method.  Merged rows that the filter leaves out are included.  In a
+    search by vector and text, a row counts as indexed only if neither search compared it one by one.
+    """
 
     indexed_rows: int
     """Rows of the merged table that an index answered for."""
@@ -34,8 +35,9 @@ class SearchCoverage:
 
 
 class SearchRows:
-    """The rows found, best first, in memory.  They have ``_distance`` and ``_score`` by what was searched.  Fusion and
-    reranking add ``_relevance_score``, many queries ``query_index``."""
+    """The rows found, best first, in memory.  They have ``_distance`` after a search by vector, and ``_score`` after
+    one by text.  Fusion and reranking add ``_relevance_score``, and several queries add ``query_index``.
+    """
 
     def __init__(self, rows: pa.Table, coverage: SearchCoverage) -> None:
         self._rows = rows
@@ -48,12 +50,12 @@ class SearchRows:
 
     @property
     def receipt(self) -> Receipt:
-        """The state that was searched."""
+        """Receipt of the state that was searched."""
         return receipt_of(self.schema)
 
     @property
     def coverage(self) -> SearchCoverage:
-        """Report of the rows that were searched, and how."""
+        """Report of how many rows were searched by which method."""
         return self._coverage
 
     def to_arrow(self) -> pa.Table:

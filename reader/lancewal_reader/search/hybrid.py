@@ -51,18 +51,19 @@ class SearchCaches:
         self._opened = Kept(2)
 
     def opened(self, pinned: LancePinnedTable, plan: ReadPlan) -> LancePinnedTable:
-        """Return the same version as an earlier search opened it: it already knows its fragments and indexes.
+        """Return the same version as an earlier search opened it, with its known fragments and indexes.
 
-        A branch's version is returned as it is.  Branches come and go, and their versions have the same numbers as
-        the table's.
+        A version of a branch is returned unchanged.  Branches come and go, and their versions may have the same numbers
+        as the table's.
         """
         return pinned if plan.branch is not None else self._opened.get(pinned.version, lambda: pinned)
 
 
 def search(reads: Reads, caches: SearchCaches, wanted: Wanted, sought_of: Callable[[pa.Schema], Sought]) -> SearchRows:
-    """Search, and return the wanted columns and what the rows were ranked by.
+    """Run a search.  Return the requested columns, and the distances or scores.
 
-    ``sought_of`` returns the search, checked against the columns of the result."""
+    ``sought_of`` returns the search, checked against the columns of the result.
+    """
     return reads.at_once(wanted, lambda planned: _search(reads, caches, planned, sought_of(planned.chosen.rows.table)))
 
 

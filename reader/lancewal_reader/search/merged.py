@@ -63,7 +63,7 @@ class VectorIndex:
 
 
 class Unindexed:
-    """Vectors of one column, of one state, in rows that no index covers, fragment by fragment."""
+    """Vectors of one column in rows that no index covers, in one state, by fragment."""
 
     def __init__(self, parts: Sequence[tuple[int, KeptRows]]) -> None:
         self._parts = parts
@@ -86,11 +86,11 @@ class Unindexed:
 
 
 class UnindexedVectors:
-    """Vectors of merged rows that no index covers, of an open table; threads may share it.
+    """Cache of the vectors of merged rows that no index covers.  Threads may share it.
 
-    The vectors of a fragment's data files are kept, which never change; each version is asked which of their rows are
-    live.  At most ``bytes_max`` are kept, of fragments of the version that was searched last, and a third as much of
-    the first numbers of vectors.  Vectors that were read while a file was a flush are not read again.
+    Vectors are cached by data file, because data files never change; each version says which rows are live.  The cache
+    holds at most ``bytes_max``, of fragments of the version that was searched last, and a third as much of first
+    numbers of vectors.  Vectors that were cached while their file was a flush are not read again.
     """
 
     def __init__(self, bytes_max: int = 0) -> None:
@@ -106,9 +106,11 @@ class UnindexedVectors:
         covered: frozenset[int],
         hidden: RowIds,
     ) -> Unindexed | None:
-        """Return the rows of fragments that are not ``covered``, without those at the addresses ``hidden``, which ascend.
+        """Return the rows of fragments that are not ``covered``, without those at the addresses ``hidden``, which must
+        ascend.
 
-        None: they are too many, or their files are laid out in a way that is not known here."""
+        None if there are too many rows, or if files have an unsupported layout.
+        """
         fragments = [f for f in pinned.fragments() if f.fragment_id not in covered]
         field = pinned.schema.field(column).type
         rows = sum(fragment.physical_rows for fragment in fragments)
@@ -159,7 +161,7 @@ def _key(fragment: Fragment, column: FieldIds) -> _Key:
 
 
 class MaskedVersion:
-    """One table version under one mask, which hides ``hidden_rows`` rows."""
+    """One table version with a mask that hides ``hidden_rows`` rows."""
 
     def __init__(
         self,
@@ -169,7 +171,7 @@ class MaskedVersion:
         column: str,
         filter: str | None,
     ) -> None:
-        """``addresses``: of the hidden rows, ascending; ``mask``: the same rows for Lance."""
+        """``addresses``: the hidden rows, ascending.  ``mask``: returns the same rows in Lance's form."""
         self.hidden_rows = len(addresses)
         self._addresses = addresses
         self._pinned = pinned
@@ -210,11 +212,11 @@ class MaskedVersion:
         metric: Metric,
         fragment_ids: Sequence[int] | None = None,
     ) -> list[pa.Table]:
-        """Return for each vector exactly the nearest of all rows, or of some fragments.  Rows are read once, batch by
-        batch.
+        """Return for each query vector its exact nearest rows, among all rows or in some fragments.  Rows are read
+        once, in batches.
 
-        Lance does not compare them, because its distances are float32.  These cannot tell cosine distances below 1e-7
-        apart, nor distances of vectors whose squares float32 does not hold.
+        Lance does not compute the distances, because it uses float32.  That cannot distinguish cosine distances below
+        1e-7, nor vectors whose squares float32 cannot hold.
         """
         best = [(np.zeros(0, np.uint64), np.zeros(0, np.float32)) for _ in vectors]
         field = pa.schema([self._pinned.schema.field(self._column)])
@@ -256,14 +258,15 @@ class MaskedVersion:
         metric: Metric,
         beside: Unindexed | None = None,
     ) -> pa.Table:
-        """Return the nearest rows by the index, ranked by exact distances; fewer than the limit only if no more exist.
+        """Return the nearest rows found by the index, ranked by exact distances.  There are fewer than the limit only
+        if no more exist.
 
-        Rows that the index does not cover come from ``beside``; without it they are read and compared here.  Lance
-        would compare them by float32, and would put rows whose squares are lost in float32 before all others.
+        Rows that the index does not cover come from ``beside``.  Without ``beside`` they are read and compared here.
+        Lance would compare them in float32, and rank rows whose squares are lost in float32 first.
 
-        The nearest rows may be hidden or may not match.  The search then depends on the index's own distances, which
-        may differ little.  Unless few near rows are hidden and all match, the index is asked with more candidates.
-        This ends when two answers have the same rows, or at ``REFINE_MAX``.
+        The nearest rows may be hidden or may not pass the filter.  The search then depends on the index's own
+        distances, which may differ slightly.  Unless few near rows are hidden and all pass, the index is asked for more
+        candidates.  This ends when two answers have the same rows, or at ``REFINE_MAX``.
         """
         found = self._asked(columns, query, vector, metric)
         best = kept_rows(found, self._column).nearest(vector, metric, query.limit)

@@ -27,7 +27,7 @@ Rerank: TypeAlias = Callable[[pa.Table], Iterable[float]]
 
 @dataclass(frozen=True, slots=True)
 class RRF:
-    """Reciprocal rank fusion: a row is worth the sum of weight / (k + rank) over the rankings by vector and by text."""
+    """Reciprocal rank fusion: a row's score is the sum of weight / (k + rank) over the rankings by vector and by text."""
 
     k: float = 60
     weights: tuple[float, float] = (1.0, 1.0)
@@ -53,8 +53,7 @@ ASKED = frozenset(Search.__annotations__) - frozenset(Read.__annotations__)
 
 @dataclass(frozen=True, slots=True)
 class VectorQuery:
-    """Checked search by vectors.  Each row of ``vectors`` is a query; for binary vectors its numbers are the values of
-    bytes."""
+    """Checked search by vectors.  Each row of ``vectors`` is a query.  For binary vectors, its numbers are byte values."""
 
     vectors: Vectors
     many: bool
@@ -69,7 +68,7 @@ class VectorQuery:
 
 @dataclass(frozen=True, slots=True)
 class TextSought:
-    """Checked search by text, of which only the columns are not checked yet."""
+    """Search by text, checked except for its columns."""
 
     query: TextQuery
     text_columns: tuple[str, ...] | None
@@ -78,7 +77,7 @@ class TextSought:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Columns of a query that names them."""
+        """Columns to search.  Only for a search that names them."""
         assert self.text_columns is not None
         return self.text_columns
 
@@ -95,7 +94,7 @@ class Sought:
 
 
 def sought_of(schema: pa.Schema, vector: Any, text: object, limit: int, options: dict[str, Any]) -> Sought:
-    """Return the search that was asked for, checked.  ``options`` are the options in ``ASKED``."""
+    """Check a user's search against ``schema``, and return it.  ``options`` are the options listed in ``ASKED``."""
     if vector is None and text is None:
         raise InvalidInput("search: expected a vector, a text, or both")
     limit = _from_one("limit", limit)
@@ -124,7 +123,7 @@ def _check_fusion(fusion: object) -> None:
 
 
 def text_sought(text: object, limit: int, options: dict[str, Any]) -> TextSought:
-    """Return the query; ``limit`` is checked already.  ``options`` are the search options of ``Search``."""
+    """Return the search by text.  ``limit`` must be checked already.  ``options`` are the options of ``Search``."""
     columns = options.get("text_columns")
     if columns is not None and not are_names(columns):
         raise InvalidInput(f"text_columns must be a list of names, not {columns!r}")
@@ -146,8 +145,9 @@ def _from_one(name: str, given: object) -> int:
 
 
 def vector_query(schema: pa.Schema, vector: Any, limit: int, options: dict[str, Any]) -> VectorQuery:
-    """Return the query, checked against the table's columns; ``limit`` is checked already.  ``options`` are the search
-    options of ``Search``."""
+    """Check a search by vectors against the table's columns.  ``limit`` must be checked already.  ``options`` are the
+    options of ``Search``.
+    """
     column = _column(schema, options.get("vector_column"))
     type_ = schema.field(column).type
     metric = _metric(options.get("metric"), column, type_)
@@ -162,7 +162,7 @@ def vector_query(schema: pa.Schema, vector: Any, limit: int, options: dict[str, 
 
 
 def has_bits(type_: pa.FixedSizeListType) -> bool:
-    """Whether vectors of this type are binary ones."""
+    """Whether vectors of this type are binary (hold bits)."""
     return bool(pa.types.is_uint8(type_.value_type))
 
 

@@ -18,7 +18,7 @@ from lancewal_reader.search.texts.words import Scores
 
 @dataclass(frozen=True, slots=True)
 class Ranked:
-    """Rows with their scores.  A merged row is known by its address, another by its place among the unmerged rows."""
+    """Rows with their scores.  A merged row is identified by its address, an unmerged row by its index."""
 
     scores: Scores
     merged: npt.NDArray[np.bool_]
@@ -40,7 +40,7 @@ class Ranked:
         )
 
     def rows(self, shown: pa.Table, sides: SearchSides, planned: pa.Schema, columns: Sequence[str]) -> pa.Table:
-        """Return these columns of the rows, and the score; ``shown`` has the merged ones, with their addresses."""
+        """Return ``columns`` of the rows, with the score.  ``shown`` has the merged rows and their addresses."""
         schema = pa.schema([*(planned.field(n) for n in columns), pa.field(SCORE, pa.float32())], planned.metadata)
         at = pc.index_in(pa.array(self.places[self.merged]), shown[ROW_ADDRESS].combine_chunks())
         merged = shown.select(list(columns)).take(at)

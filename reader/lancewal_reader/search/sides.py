@@ -44,8 +44,9 @@ class SearchState:
 
 
 class SearchSides:
-    """Both sides of one state: the merged rows, of which some are ``hidden``, and the unmerged rows.  ``fresh``: all unmerged
-    rows, whatever the filter."""
+    """The two parts of a state to search: merged rows, some of which are ``hidden``, and unmerged rows.  ``fresh``: all
+    unmerged rows, without the filter.
+    """
 
     def __init__(self, hidden: npt.NDArray[np.uint64], fresh: pa.Table, filter: str | None) -> None:
         self.hidden = hidden
@@ -79,7 +80,7 @@ class SearchSides:
 
     @cached_property
     def passing(self) -> Numbers:
-        """Places of the unmerged rows that pass the filter."""
+        """Indexes of the unmerged rows that pass the filter."""
         if self.filter is None:
             return np.arange(self.fresh.num_rows)
         numbered = self.fresh.append_column(_PLACE, pa.array(np.arange(self.fresh.num_rows)))
@@ -92,9 +93,9 @@ class SearchSides:
 
 
 def sides_of(kept: Kept, state: SearchState, more: Sequence[str] = ()) -> SearchSides:
-    """Return both sides of a state, with the columns that are wanted, those that the filter may name, and ``more``.
+    """Return both parts of a state, with the columns of the result, those that the filter may name, and ``more``.
 
-    Sides that ``kept`` has are not made again.
+    Parts that ``kept`` has cached are not loaded again.
     """
     context, find, pinned, plan = state.context, state.find, state.pinned, state.plan
     filter = state.chosen.filter

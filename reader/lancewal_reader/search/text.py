@@ -81,7 +81,7 @@ _NONE = np.zeros(0, np.uint64)
 
 
 class TextCache:
-    """Texts that searches of an open table keep; threads may share it."""
+    """Cache of tokenized texts for the searches of an open table.  Threads may share it."""
 
     def __init__(self) -> None:
         self._tokenizers: dict[str, Tokenizer] = {}
@@ -95,8 +95,9 @@ class TextCache:
         self._texts: dict[tuple[Tokenizer, str, bool], tuple[pa.ChunkedArray, Texts]] = {}
 
     def texts(self, tokenizer: Tokenizer, rows: pa.Table, name: str, *, fresh: bool) -> Texts:
-        """Return the texts of a column of the rows, which are unmerged rows or merged rows without index.  Most are kept
-        from the state before."""
+        """Return the texts of a column.  The rows are unmerged rows, or merged rows without an index.  Most texts are
+        reused from the previous state.
+        """
         found = tokenizer.texts_again(rows[name], self._texts.get((tokenizer, name, fresh)))
         self._texts[tokenizer, name, fresh] = rows[name], found
         return found
@@ -138,8 +139,9 @@ class _Others:
 def text_rows(
     sides: SearchSides, cache: TextCache, state: SearchState, sought: TextSought, columns: tuple[str, ...]
 ) -> SearchRows:
-    """Return the best rows by words, with ``columns``.  ``sides`` have these columns and those that ``sought``
-    names."""
+    """Return the best rows by text, with ``columns``.  ``sides`` must have these columns and those that ``sought``
+    names.
+    """
     pinned = state.pinned
     # Versions of a branch have the numbers of the table's, and branches come and go: what is kept goes by numbers.
     kept = cache if state.plan.branch is None else TextCache()
@@ -149,7 +151,7 @@ def text_rows(
 
 
 class TextSearch:
-    """One search of one state; see the module docstring."""
+    """One search by text in one state."""
 
     def __init__(
         self, pinned: LancePinnedTable, sides: SearchSides, cache: TextCache, sought: TextSought, given: tuple[str, ...]
@@ -196,7 +198,7 @@ class TextSearch:
         return ranked.best(self._sought.limit), coverage
 
     def shown(self, ranked: Ranked) -> pa.Table:
-        """Return the merged rows of ``ranked``, with their addresses; the table may have other rows too."""
+        """Return the merged rows of ``ranked`` with their addresses.  The table may have additional rows."""
         addresses, known = ranked.places[ranked.merged], self._shown
         if known is not None and np.isin(addresses, known[ROW_ADDRESS].to_numpy()).all():
             return known

@@ -27,10 +27,12 @@ from lancewal_reader.search.texts.words import Tokenizer
 
 
 def with_text_columns(rows: RowSchema, indexes: Sequence[TextIndex], sought: TextSought) -> TextSought:
-    """Return the query with columns named in every part.
+    """Fill in the columns of each part of the query that names none.
 
-    A part that names none gets the columns of the search.  Without those it gets the only column with an index, else
-    the only text column outside the primary key.  ``InvalidInput`` if that is not clear, or if a column has no texts."""
+    Such a part gets the columns of the search.  Without those, it gets the only column with an index, or else the only
+    text column outside the primary key.  Raises ``InvalidInput`` if there are several candidates, or if a column has no
+    texts.
+    """
     texts = [f.name for f in rows.table if pa.types.is_string(f.type) or pa.types.is_large_string(f.type)]
     named = sought.text_columns
     if named is None:
@@ -51,8 +53,9 @@ def _unnamed(leaf: Leaf) -> bool:
 
 
 def with_words(query: TextQuery, tokenizers: Mapping[str, Tokenizer]) -> TextQuery | None:
-    """Return the query without the parts that no text can match, because all their words are stop words.  None: no
-    part is left."""
+    """Return the query without the parts that consist of stop words only, because no text can match them.  None if no
+    part is left.
+    """
     match query:
         case Match(words, _, _, _):
             columns = tuple(name for name in columns_of(query) if tokenizers[name].words(words))

@@ -32,7 +32,7 @@ row."""
 def vector_rows(
     sides: SearchSides, unindexed: UnindexedVectors, state: SearchState, query: VectorQuery, columns: tuple[str, ...]
 ) -> SearchRows:
-    """Return the nearest rows, with ``columns``.  ``sides`` have these columns and the column of vectors."""
+    """Return the nearest rows, with ``columns``.  ``sides`` must have these columns and the vector column."""
     pinned = state.pinned
     base = MaskedVersion(pinned, sides.hidden, lambda: sides.mask(pinned), query.column, state.chosen.filter)
     metric: Metric = query.metric or (base.index.metric if base.index is not None else "l2")

@@ -44,7 +44,7 @@ _MS = timedelta(milliseconds=1)
 
 @dataclass(frozen=True, slots=True)
 class CommittedBy:
-    """The newest version that was committed up to a time, in milliseconds since 1970."""
+    """The newest version committed at or before a time, in milliseconds since 1970."""
 
     ms: int
     option: str
@@ -53,7 +53,7 @@ class CommittedBy:
 
 @dataclass(frozen=True, slots=True)
 class Subscribed:
-    """The receipt that a subscription has."""
+    """The receipt of a subscription."""
 
     name: str
 
@@ -75,9 +75,10 @@ class FeedOptions:
 
 
 def feed_options(found: Mapping[str, str]) -> FeedOptions | None:
-    """Return the options of a feed among ``found``; None if they ask for a state.
+    """Return the options of a change feed; None if the options ask for a state.
 
-    ``InvalidInput``: one is malformed or missing, or two contradict each other."""
+    Raises ``InvalidInput`` if an option is malformed or missing, or if two contradict each other.
+    """
     given = [name for name in (*FEED_OPTIONS, *SPARKS_FEED_OPTIONS) if name in found]
     if not given:
         return None

@@ -83,9 +83,10 @@ class SparkOptions:
 
 
 def parse_options(options: Mapping[str, str]) -> SparkOptions:
-    """Return the options, checked; ``InvalidInput`` for one that is unknown, missing, given twice or malformed.
+    """Check the options.  Raises ``InvalidInput`` if an option is unknown, missing, given twice or malformed.
 
-    A name of a table is looked up: ``TableUnknown``, and errors of the catalog."""
+    If the table is given by name, its address is looked up.  This may raise ``TableUnknown`` and errors of the catalog.
+    """
     if _OF_A_CATALOG in map(_plain, options):
         raise InvalidInput(
             "CREATE TABLE ... USING lancewal makes a table that cannot be read: Spark keeps its options, and gives them to no "

@@ -33,8 +33,9 @@ _SUFFIX = ".arrow"
 
 
 def digest_of(*values: object) -> str:
-    """Return a digest of values that pickle.  Equal values made in different ways may have two digests; then each is
-    loaded."""
+    """Return a digest of values that can be pickled.  Equal values may have different digests; the only cost is that
+    both are loaded.
+    """
     return hashlib.sha256(pickle.dumps(values)).hexdigest()[:32]
 
 
@@ -48,7 +49,9 @@ def folder_of_executor() -> Path | None:
 
 
 def shared(folder: Path | None, digest: str, schema: RowSchema, load: Callable[[], Loaded]) -> Loaded:
-    """Return the result of ``load``, whichever process has called it.  ``schema`` has the columns of the keys."""
+    """Return the result of ``load``, which only one process on this machine calls; others read the result from
+    ``folder``.  ``schema`` has the columns of the keys.
+    """
     if folder is None:
         return load()
     file = folder / f"{_PREFIX}{digest}{_SUFFIX}"

@@ -83,9 +83,10 @@ Group = tuple[Task | CountTask, ...]
 
 
 def receipt_of_dataframe(df: DataFrame) -> Receipt:
-    """Return the receipt that the first column of a ``load()`` carries; ``InvalidInput`` if that column is gone.
+    """Return the receipt that the first column of a ``load()`` carries.  Raises ``InvalidInput`` if that column is
+    gone.
 
-    Spark does not keep the receipt if the user gave a schema.
+    Spark drops the receipt if the user gave a schema.
     """
     for field in df.schema.fields:
         text = (field.metadata or {}).get(METADATA_KEY.decode())
@@ -107,7 +108,7 @@ def pin_read(options: Mapping[str, str]) -> PinnedRead:
 
 
 def pin_wanted(wanted: SparkOptions) -> PinnedRead:
-    """Pin the state that options ask for, as ``pin_read`` does."""
+    """Plan the state that the options ask for, as ``pin_read`` does."""
     tasks, at = ThreadTasks(io_threads=_IO_THREADS), wanted.read.at
 
     def open_table(uri: str) -> OpenedTable:
@@ -142,8 +143,9 @@ def _pin(wanted: SparkOptions, context: PlanContext) -> PinnedRead:
 def pinned_read(
     wanted: SparkOptions, context: PlanContext, plan: ReadPlan, pinned: PinnedTable, rows: RowSchema
 ) -> PinnedRead:
-    """Return the read of ``plan`` with the columns ``rows``.  ``wanted`` has the filter in the form for Lance; ``pinned`` is
-    the plan's version."""
+    """Return the read of ``plan`` with the columns ``rows``.  The filter in ``wanted`` must already be a condition for
+    Lance.  ``pinned`` is the plan's version.
+    """
     # An allow list of a table with stable row ids holds ids, which say nothing of places: its fragments stay whole.
     whole = pinned.stable_row_ids
     sizes = tuple(
@@ -183,7 +185,9 @@ def _plan(wanted: SparkOptions, context: PlanContext) -> ReadPlan:
 
 @dataclass(frozen=True, slots=True)
 class LiveFragment:
-    """A live fragment.  ``rows``: its physical rows, between which it may be cut; 1 if it must stay whole."""
+    """A fragment with live rows.  ``rows``: its physical rows, between which it may be divided; 1 if it must stay
+    whole.
+    """
 
     fragment_id: int
     nbytes: int
@@ -225,7 +229,7 @@ class PinnedRead:
         return schema
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Return the reader of ``schema``, which is what ``schema()`` returned, or the user's own."""
+        """Return the reader for ``schema``: either the result of ``schema()``, or a schema that the user gave."""
         if self.options.count:
             groups: Sequence[Group] = [(CountTask(),)] if self.options.filter is None else self.groups()
             return CountReader(self.pinned_plan, groups, schema)
@@ -237,13 +241,13 @@ class PinnedRead:
         return PlainReader(self.pinned_plan, self.groups(), schema)
 
     def stream_reader(self, schema: StructType) -> NoReturn:
-        """Raise ``InvalidInput``: a state is no stream."""
+        """Raise ``InvalidInput``, because only changes can be streamed."""
         raise InvalidInput(
             "a stream reads changes: give the option changes=net or changes=all, and start=earliest, now or a point"
         )
 
     def groups(self) -> list[tuple[Task, ...]]:
-        """Return the work of each of Spark's tasks: a base task, a delta task, or, where the delta is small, both."""
+        """Return the work of each Spark task: a base task, a delta task, or, if the delta is small, both."""
         base = base_tasks(self.fragments)
         delta = self.delta_tasks()
         sizes = self._delta_sizes()
@@ -263,7 +267,7 @@ class PinnedRead:
         return sum(f.nbytes * (1.0 if task.rows is None else len(task.rows) / f.rows) for f in whole)
 
     def delta_tasks(self, among: range | None = None) -> list[DeltaTask]:
-        """Return tasks for the deltas of all regions, or of those with these places in the plan."""
+        """Return tasks for the deltas of all regions, or of the regions at these indexes of the plan."""
         sizes = [size for size in self._delta_sizes() if among is None or size[0] in among]
         # Each with patches scans the table's keys, so there are no more of them than size asks for.
         count = -(-sum(size for _, size in sizes) // TASK_BYTES)
@@ -277,7 +281,7 @@ class PinnedRead:
 
 
 class PlainReader(DataSourceReader):
-    """Reader of a pinned state.  ``pushFilters`` stays Spark's own, which takes no filter (guarantee 4)."""
+    """Reader of a planned state.  It keeps Spark's ``pushFilters``, which accepts no filter (guarantee 4)."""
 
     def __init__(self, pinned_plan: PinnedPlan, groups: Sequence[Group], schema: StructType) -> None:
         self._filter = pinned_plan.options.filter
@@ -319,8 +323,9 @@ class TaskPartition(InputPartition):
 
 
 def base_tasks(fragments: Sequence[LiveFragment]) -> list[BaseTask]:
-    """Return tasks that read each row of each fragment once.  A task has at most a share, unless it is one fragment that
-    cannot be cut."""
+    """Return tasks that together read each row of each fragment once.  A task reads at most one share of the rows, or
+    one fragment that cannot be divided.
+    """
     total = sum(f.nbytes for f in fragments)
     share = min(TASK_BYTES, max(SPLIT_BYTES_MIN, -(-total // TASKS_MIN)))
     cut = [f for f in fragments if f.nbytes > share and f.rows > 1]
@@ -338,8 +343,9 @@ def _cut(fragment: LiveFragment, count: int) -> list[BaseTask]:
 
 
 def balanced(sizes: Sequence[tuple[T, int]], count: int) -> list[list[T]]:
-    """Return the items in at most ``count`` non-empty groups of about equal size: the largest first, into the lightest
-    group."""
+    """Distribute items over at most ``count`` groups of about equal size.  The largest items are placed first, each
+    into the smallest group.
+    """
     groups: list[list[T]] = [[] for _ in range(min(max(count, 1), len(sizes)))]
     weights = [0] * len(groups)
     for item, size in sorted(sizes, key=lambda pair: pair[1], reverse=True):

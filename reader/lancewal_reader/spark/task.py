@@ -68,7 +68,7 @@ class PinnedPlan:
 
 @dataclass(frozen=True, slots=True)
 class BaseTask:
-    """Task that reads fragments of the table version under the mask, or some physical rows of a large one."""
+    """Task that reads merged rows outside the mask: whole fragments, or some physical rows of a large one."""
 
     fragment_ids: tuple[int, ...]
     rows: range | None = None
@@ -77,7 +77,7 @@ class BaseTask:
 
 @dataclass(frozen=True, slots=True)
 class DeltaTask:
-    """Task that reads the deltas of some regions, given by their place in the plan."""
+    """Task that reads the deltas of some regions, given by their indexes in the plan."""
 
     places: tuple[int, ...]
 
@@ -163,7 +163,7 @@ def count_task(pinned_plan: PinnedPlan, task: Task | CountTask, filter: str | No
 
 
 def run_task(pinned_plan: PinnedPlan, task: Task, columns: list[str], filter: str | None) -> Iterator[pa.RecordBatch]:
-    """Return the task's rows with the types of the result.  ``PlanStale``: objects that the plan names are gone by now."""
+    """Return the task's rows with the types of the result.  Raises ``PlanStale`` if objects of the plan are gone."""
     with _running(pinned_plan, task) as opened:
         match task:
             case BaseTask(fragment_ids=ids, rows=some):

@@ -135,8 +135,9 @@ def target_schema(schema: StructType) -> pa.Schema:
 
 
 def to_target(batch: pa.RecordBatch, target: pa.Schema) -> pa.RecordBatch:
-    """Return the batch cast to ``target``, column by column of the same name.  ``pyarrow.ArrowInvalid`` for a time
-    that microseconds cannot hold."""
+    """Cast the batch to ``target``; columns are matched by name.  Raises ``pyarrow.ArrowInvalid`` for a time that
+    microseconds cannot hold.
+    """
     columns: Sequence[pa.Array] = [narrow(batch.column(field.name), field.type) for field in target]
     return pa.RecordBatch.from_arrays(columns, schema=target)
 

@@ -21,13 +21,14 @@ class FindAddresses(Protocol):
 
 
 def by_scan(pinned: PinnedTable, keys: pa.Table) -> npt.NDArray[np.uint64]:
-    """``FindAddresses`` without a key index."""
+    """Find the addresses of keys by a scan (``FindAddresses`` without a key index)."""
     return find_keys(pinned, KeySet(keys)).addresses
 
 
 def complete_rows(folded: Folded, pinned: PinnedTable, projected: RowSchema, find: FindAddresses = by_scan) -> pa.Table:
-    """Return all rows of the delta: those in state Row, and Partial ones completed from the table.  ``find`` finds the
-    addresses of the latter."""
+    """Return all rows of the delta.  Rows that patches set only in part (state Partial) are completed from the table,
+    at the addresses that ``find`` returns.
+    """
     if folded.partials.num_rows == 0:
         return folded.rows
     addresses = find(pinned, folded.partials.select(list(projected.primary_key)))

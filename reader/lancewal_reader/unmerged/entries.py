@@ -91,16 +91,18 @@ def _below(entry: Entry, next_: Position) -> RowRange:
 
 
 def few_slices(sequences: Sequence[Sequence[RowRange]]) -> list[pa.RecordBatch]:
-    """Return all rows, batch by batch, those of each sequence in its order (``batch_by_batch``).  Rows that are adjacent in
-    a batch become one slice."""
+    """Return all rows batch by batch, and keep each sequence's order (``batch_by_batch``).  Adjacent rows of a batch
+    become one slice.
+    """
     return slices(batch_by_batch(sequences))
 
 
 def batch_by_batch(sequences: Sequence[Sequence[RowRange]]) -> list[RowRange]:
-    """Return all ranges, those of one batch next to each other where that is possible, those of each sequence in its order.
+    """Sort ranges so that those of one batch are together where possible.  Each sequence keeps its order.
 
-    If sequences have batches in different orders, or one sequence has rows of a batch in another order, the sequences
-    follow one after the other."""
+    If this is impossible, because sequences order batches or rows differently, the sequences follow one after the
+    other.
+    """
     held: dict[int, list[RowRange]] = {}
     for one in chain.from_iterable(sequences):
         held.setdefault(id(one.batch), []).append(one)

@@ -49,11 +49,11 @@ class _HeldFlush:
 
 
 class FlushCache:
-    """Cache of folded flushes, by part and columns; they are immutable, so what was read stays true.  ``bytes_max``
-    bounds it.
+    """Cache of folded flushes, by part and columns.  Flushes are immutable, so cached rows stay valid.  ``bytes_max``
+    limits the cache.
 
-    A merge adopts their data files as they are: what was read of a file is what the table's fragment has, deleted
-    rows too.
+    A merge adopts a flush's data files unchanged.  So rows cached from a file are also those of the table's fragment,
+    deleted rows included.
     """
 
     def __init__(self, bytes_max: int) -> None:
@@ -80,9 +80,10 @@ class FlushCache:
                 self._bytes -= self._found.popitem(last=False)[1].folded.nbytes
 
     def of_file(self, file: str, rows: int, column: tuple[object, ...]) -> pa.ChunkedArray | None:
-        """Return one column of a data file; None unless the cache has it for all ``rows`` rows of the file.
+        """Return one column of a data file; None unless the cache has it for all ``rows`` rows.
 
-        ``column``: name, type and ids, as in ``Signature``."""
+        ``column``: name, type and ids, as in ``Signature``.
+        """
         with self._lock:
             known = [flushed for (_, columns), flushed in self._found.items() if column in columns]
         parts: dict[int, pa.ChunkedArray] = {}
@@ -101,8 +102,9 @@ class FlushCache:
 
 
 def read_flushed(opened: OpenedTable, cache: FlushCache, refs: Flushed, projected: RowSchema) -> list[Folded]:
-    """Return the folded rows of each part, in the order of ``refs``.  Parts that are not remembered are read, together
-    with other parts of their flush."""
+    """Return the folded rows of each part, in the order of ``refs``.  Parts that are not cached are read, together with
+    other parts of their flush.
+    """
     columns = projected.signature
     found = {of: cache.get(_of(*of), columns) for of in refs}
     unknown = _by_manifest([of for of, folded in found.items() if folded is None])
@@ -175,10 +177,11 @@ def _by_manifest(refs: Flushed) -> list[Flushed]:
 
 
 def repaired(opened: OpenedTable, made: Flushed) -> bool:
-    """Whether a repair made one of these flushes.  The answer is yes if one cannot be read: what can be read is then
-    folded again.
+    """Whether a repair made one of these flushes.  If one cannot be read, the answer is also True, so that the caller
+    folds again.
 
-    One round of requests, each flush once: after a hand-over they are those of hundreds of regions.
+    All flushes are checked in one round of requests, each once.  After a hand-over they may belong to hundreds of
+    regions.
     """
 
     def one(parts: Flushed) -> bool:

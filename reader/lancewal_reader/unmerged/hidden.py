@@ -31,7 +31,7 @@ _State: TypeAlias = tuple[TableVersion, tuple[RegionDelta, ...], ConflictsRef | 
 
 
 class HiddenRows:
-    """Addresses of superseded rows for the states that were read last.  Threads may share the object."""
+    """Cache of the addresses of superseded rows, for the states that were read last.  Threads may share it."""
 
     def __init__(self, count_max: int = 2) -> None:
         self._count_max = count_max
@@ -41,15 +41,16 @@ class HiddenRows:
         self._lock = Lock()
 
     def known(self, pinned: PinnedTable, plan: ReadPlan) -> Addresses | None:
-        """Return the addresses for exactly this state; None if they are not kept."""
+        """Return the cached addresses for exactly this state; None if there are none."""
         state = pinned.version, plan.deltas, plan.in_force.conflicts
         return next((addresses for known, _, addresses in reversed(self._found) if known == state), None)
 
     def addresses(
         self, find: Callable[[PinnedTable, pa.Table], Addresses], pinned: PinnedTable, plan: ReadPlan, keys: KeySet
     ) -> Addresses:
-        """Return the addresses of the live rows with these keys, ascending, each once.  ``keys``: those of the plan's
-        delta.  ``find`` is called for keys whose rows are not known yet."""
+        """Return the addresses of the live rows with these keys, ascending and distinct.  ``keys``: those of the plan's
+        delta.  ``find`` is called for keys whose rows are not cached.
+        """
         known = self.known(pinned, plan)
         if known is not None:
             return known

@@ -43,10 +43,10 @@ OnConflict = Literal["leave-out", "fail"]
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """Keys in conflict that are not in a read.
+    """Keys in conflict that a read leaves out.
 
-    ``waiting``: keys that wait for a decision at the version read.  ``unmerged``: keys of which unmerged records were
-    left out; ``partitions``: those that these came through.
+    ``waiting``: number of keys that wait for a decision at the version read.  ``unmerged``: number of keys whose
+    unmerged records were left out.  ``partitions``: the partitions of these records.
     """
 
     waiting: int = 0
@@ -75,7 +75,9 @@ def with_left_out(schema: pa.Schema, left_out: LeftOut) -> pa.Schema:
 
 
 def left_out_of(schema: pa.Schema) -> LeftOut:
-    """Return what was left out of a result, as its schema says; ``InvalidInput`` if that cannot be read."""
+    """Return what a read left out, from the schema of its result.  Raises ``InvalidInput`` if the metadata is
+    malformed.
+    """
     text = (schema.metadata or {}).get(METADATA_KEY)
     if text is None:
         return LeftOut()
@@ -94,9 +96,10 @@ def leave_out(
     met_elsewhere: pa.Table | None,
     on_conflict: OnConflict,
 ) -> Loaded:
-    """Return the folds side by side, without unmerged records of keys in conflict (rules 2 and 3 of the module docstring).
+    """Combine the folds of regions, without unmerged records of keys in conflict (rules 2 and 3 of the module
+    docstring).
 
-    ``met_elsewhere``: keys that several of all regions have, if ``folds`` are of some regions only.
+    ``met_elsewhere``: the keys that several regions have, if ``folds`` covers only some regions.
     """
     gone: list[pa.Table] = []
     partitions: set[int] = set()
@@ -131,9 +134,9 @@ def leave_out(
 
 
 def left_out_of_plan(contract: Contract, plan: ReadPlan, on_conflict: OnConflict) -> LeftOut:
-    """Return the keys in conflict that wait for a decision at the plan's version, or what the plan's snapshot left out.
+    """Return the keys in conflict that wait for a decision at the plan's version, or that the plan's snapshot left out.
 
-    ``RegionConflict`` if that is any key, and ``on_conflict`` is ``fail``.
+    Raises ``RegionConflict`` if there is such a key, and ``on_conflict`` is ``fail``.
     """
     ref, on = plan.in_force.conflicts, plan.branch
     waiting = 0 if ref is None else ref.keys

@@ -60,7 +60,7 @@ class DeltaContext(PlanContext):
 
 
 class Folding:
-    """Rule by which deltas of several regions become one.  This one is for regions that share no key."""
+    """Rule that combines the deltas of several regions.  This class is for regions that share no key."""
 
     on_conflict: OnConflict = "leave-out"
     by_regions = True
@@ -74,7 +74,7 @@ class Folding:
         conflicts: ConflictsRef | None,
         met: pa.Table | None,
     ) -> Loaded:
-        """Return the fold of the deltas, as ``load`` does.  The fold may extend a remembered one."""
+        """Fold the deltas, as ``load`` does.  The fold may extend a cached one."""
         begun = context.loaded.begun(deltas, projected.signature, partial(repaired, context))
         kept = None if begun is None else _kept(context, begun, projected)
         if begun is None or kept is None:
@@ -86,19 +86,23 @@ class Folding:
         return Loaded(folded, projected)
 
     def met(self, keys: Callable[[], Loaded]) -> pa.Table | None:
-        """Return the keys that several regions have (``Loaded.met``); None if regions share no key.  ``keys`` loads
-        those of the whole delta, and is called only if needed."""
+        """Return the keys that several regions have (``Loaded.met``); None if regions share no key.  ``keys`` loads the
+        keys of the whole delta, and is called only if needed.
+        """
         return None
 
     def may_leave_out(self, plan: ReadPlan) -> bool:
-        """Whether tasks may leave out unmerged records of keys in conflict, which only they will know."""
+        """Whether tasks may leave out unmerged records of keys in conflict.  The driver does not know these keys
+        beforehand.
+        """
         return False
 
 
 class SideBySide(Folding):
-    """Rule that folds each region by itself, without keys in conflict: rows do not tell their region.
+    """Rule that folds each region separately, and leaves out keys in conflict.  It is needed if rows do not tell their
+    partition.
 
-    No fold goes on from a remembered one, which does not say which key came through which region.
+    No fold extends a cached one, because that does not say which key came from which region.
     """
 
     by_regions = False
@@ -122,7 +126,9 @@ class SideBySide(Folding):
         return leave_out(context.contract, in_force, of_regions, projected, met, self.on_conflict)
 
     def in_force(self, store: ObjectStore, conflicts: ConflictsRef | None, contract: Contract) -> ConflictKeys:
-        """Return the keys in force.  They follow from their object and ``Contract.row_terms``, and are kept by both."""
+        """Return the decided and undecided keys in conflict.  They depend on their object and on
+        ``Contract.row_terms``, and are cached by both.
+        """
         return self._in_force.get(
             (conflicts, contract.row_terms),
             lambda: ConflictKeys(read_conflicts(store, conflicts, contract), counting(contract)),
@@ -149,11 +155,11 @@ def load(
     conflicts: ConflictsRef | None = None,
     met: pa.Table | None = None,
 ) -> Loaded:
-    """Return the fold of these regions' deltas, without keys in conflict.
+    """Fold these regions' deltas, without keys in conflict.
 
-    ``RegionConflict``: keys in conflict may not be left out.  ``TooManyUnmerged``: there are too many keys.
-    ``conflicts``: what is in force at the plan's version.  ``met``: the keys that
-    several regions of the plan have, if ``deltas`` are only some of the plan's.
+    Raises ``RegionConflict`` if keys in conflict may not be left out, and ``TooManyUnmerged`` if there are too many
+    keys.  ``conflicts``: the conflicts recorded at the plan's version.  ``met``: the keys that several regions of the
+    plan have, if ``deltas`` covers only some regions.
     """
     columns = projected.signature
     known = context.loaded.get(deltas, columns, conflicts)

@@ -76,7 +76,7 @@ class Loaded:
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """A remembered fold to extend: first remove the keys of ``left``, then add the fold of ``behind``."""
+    """A cached fold to extend: first remove the keys of ``left``, then add the fold of ``behind``."""
 
     loaded: Loaded
     behind: Sequence[RegionDelta]
@@ -85,13 +85,13 @@ class Begun:
 
 
 class LoadedCache:
-    """Cache of the deltas that were folded last, the newest last.  Threads may share it.
+    """Cache of recently folded deltas, the newest last.  Threads may share it.
 
-    A reader that looks again often finds the same delta, one with a few more entries, or one of few columns.
+    Consecutive reads often need the same delta, a slightly longer one, or one with fewer columns.
 
-    If there are more than ``count_max``, the newest of each choice of columns stay, of ``choices_max`` choices.
-    Then scans, searches by vector and searches by text, called one after the other, each find a fold of their own
-    columns.  ``bytes_max`` bounds the bytes kept; None: no bound.
+    If there are more than ``count_max``, only the newest fold for each choice of columns is kept, for ``choices_max``
+    choices.  So alternating scans, vector searches and text searches each find a fold with their columns.
+    ``bytes_max`` limits the bytes; None: no limit.
     """
 
     def __init__(self, count_max: int = 2, bytes_max: int | None = None, choices_max: int = 4) -> None:
@@ -106,7 +106,7 @@ class LoadedCache:
     def get(
         self, deltas: Sequence[RegionDelta], columns: Signature, conflicts: ConflictsRef | None = None
     ) -> Loaded | None:
-        """Return the fold of these deltas with these columns or more (``Loaded.of_columns``); None if it is not kept."""
+        """Return the fold of these deltas with these columns or more (``Loaded.of_columns``); None if it is not cached."""
         wanted = (tuple(deltas), conflicts)
         found = [(names, loaded) for (of, names, in_force), loaded in self._found if (of, in_force) == wanted]
         same = next((loaded for names, loaded in found if names == columns), None)
@@ -115,8 +115,9 @@ class LoadedCache:
     def begun(
         self, deltas: Sequence[RegionDelta], columns: Signature, repaired: Callable[[Flushed], bool]
     ) -> Begun | None:
-        """Return the newest fold, with these columns or more, that ``deltas`` go on from at less work than folding all
-        of them."""
+        """Return the newest cached fold, with these columns or more, that can be extended to ``deltas`` at less cost
+        than folding all of them.
+        """
         for (known, names, _), loaded in reversed(self._found):
             if _has(names, columns):
                 begun = _begun(loaded, deltas, known)
@@ -150,7 +151,7 @@ class LoadedCache:
 
 
 class Kept:
-    """The last few values of an open table, by the key of what they were made from; threads may share the object."""
+    """Cache of an open table's last few values, by what they were made from.  Threads may share it."""
 
     def __init__(self, count_max: int = 4) -> None:
         self._count_max = count_max

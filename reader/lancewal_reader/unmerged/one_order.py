@@ -10,8 +10,8 @@ T = TypeVar("T", bound=Hashable)
 
 
 def one_order(sequences: Iterable[Iterable[T]]) -> list[T]:
-    """Return each item once, after all items that a sequence has before it; ``graphlib.CycleError`` if there is no
-    such order.
+    """Merge sequences into one order: each item comes once, after all items that precede it in any sequence.  Raises
+    ``graphlib.CycleError`` if there is no such order.
 
     An item that directly follows itself counts once.
     """

@@ -53,14 +53,14 @@ def has_more_than(records: int, deltas: Iterable[RegionDelta]) -> bool:
 
 
 class Portions:
-    """The portions of some groups of deltas, each with all groups, of which some may have nothing in it."""
+    """The portions in which groups of deltas are read.  Each portion has all groups, some of which may be empty."""
 
     def __init__(self, groups: Groups) -> None:
         self._groups = groups
         self._held = 0
 
     def hold(self, keys: int) -> None:
-        """Record how many keys the portions so far have."""
+        """Record how many keys the portions read so far have."""
         self._held = keys
 
     def __iter__(self) -> Iterator[Groups]:

@@ -49,8 +49,9 @@ def never(part: Part, always: bool = False) -> Part:
 
 
 def met(left: Part, right: Part, limits: Limits) -> tuple[Part, Part, bool]:
-    """Return both sides of a comparison, and whether the literal is a value of the other side's type.  If it is not,
-    the literal returned is the last value of that type below it."""
+    """Convert a literal in a comparison to the other side's type.  Return both sides, and whether the literal is
+    exactly a value of that type.  If not, the returned literal is the largest value of the type below it.
+    """
     if left.value is not None and right.value is None:
         right, left, known = met(right, left, limits)
         return left, right, known
@@ -67,8 +68,9 @@ def met(left: Part, right: Part, limits: Limits) -> tuple[Part, Part, bool]:
 
 
 def in_one_unit(parts: Sequence[Part], limits: Limits) -> list[Part]:
-    """Return times of several units in the finest of these: Lance would cut them to the coarsest.  ``now()`` counts as
-    microseconds, so that years far away need not fit into nanoseconds."""
+    """Convert times of several units to the finest of these units.  Otherwise Lance would cut them to the coarsest one.
+    ``now()`` counts as microseconds, so that distant years need not fit into nanoseconds.
+    """
     digits = {
         at: min(DIGITS[part.type.unit], 6 if part.sql in _NOWS else 9)  # type: ignore[union-attr] # a timestamp
         for at, part in enumerate(parts)
@@ -88,8 +90,9 @@ def in_one_unit(parts: Sequence[Part], limits: Limits) -> list[Part]:
 
 
 def exactly(part: Part, beside: Part) -> Part:
-    """Return a literal in the type of ``beside``; ``NotAccepted`` if the literal is not a value of that type.  A part
-    that is not a literal is returned unchanged."""
+    """Return a literal in the type of ``beside``.  Raises ``NotAccepted`` if the literal is not a value of that type.
+    Any other part is returned unchanged.
+    """
     if part.value is None:
         return part
     aligned, known = in_type(part, beside)
@@ -99,8 +102,9 @@ def exactly(part: Part, beside: Part) -> Part:
 
 
 def in_type(given: Part, beside: Part) -> tuple[Part, bool]:
-    """Return the literal ``given`` in the type of ``beside``, and whether it is a value of that type.  If it is not,
-    the last value of the type below it is returned."""
+    """Return the literal ``given`` in the type of ``beside``, and whether the conversion is exact.  If not, the
+    returned literal is the largest value of the type below ``given``.
+    """
     type_, value = beside.type, given.value
     assert value is not None
     if type_ is None:

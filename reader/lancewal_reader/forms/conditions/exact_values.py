@@ -90,7 +90,7 @@ def has_no_literal(type_: pa.DataType) -> bool:
 
 
 def comparable(value: Value, type_: pa.DataType) -> bool:
-    """Whether Lance compares the literal with a type whose digits do not count."""
+    """Whether Lance compares the literal exactly with a type other than a number, day or time."""
     if pa.types.is_floating(type_):
         return isinstance(value, decimal.Decimal)
     if type_ in (pa.string(), pa.large_string()):
@@ -100,14 +100,14 @@ def comparable(value: Value, type_: pa.DataType) -> bool:
 
 
 def number(text: str) -> decimal.Decimal:
-    """Return the number that a text writes; ``Inexact`` if it is not a plain number."""
+    """Parse a decimal number.  Raises ``Inexact`` if the text is not a plain number."""
     if _NUMBER.fullmatch(text.strip()) is None or len(text) > _DIGITS_MAX:
         raise Inexact
     return decimal.Decimal(text.strip())
 
 
 def moment(text: str) -> Moment:
-    """Return the day, or the time in UTC or with an offset, that a text writes; ``Inexact`` for another text."""
+    """Parse a day, or a time in UTC or with an offset.  Raises ``Inexact`` for any other text."""
     found = _TIME.fullmatch(text.strip())
     if found is None:
         raise Inexact
@@ -127,8 +127,9 @@ def days(count: decimal.Decimal) -> Moment:
 
 
 def place(value: Value, type_: pa.DataType) -> tuple[int, bool]:
-    """Return the type's last value at or before ``value``, as a number of steps such as cents or seconds, and whether
-    both are equal.  ``Inexact``: the type has no such value."""
+    """Return the largest value of the type that is at most ``value``, and whether both are equal.  The value is a
+    number of steps, such as cents or seconds.  Raises ``Inexact`` if there is no such value.
+    """
     if pa.types.is_integer(type_) or pa.types.is_decimal(type_):
         if isinstance(value, str) and pa.types.is_decimal(type_):
             value = number(value)
@@ -164,7 +165,7 @@ def _scaled(value: decimal.Decimal, scale: int) -> tuple[int, bool]:
 
 
 def said(steps: int, type_: pa.DataType) -> str:
-    """Return a number of steps, as ``place`` gives it, as a SQL literal of the type."""
+    """Return a SQL literal of the type for a number of steps, as ``place`` returns it."""
     if pa.types.is_decimal(type_):
         with decimal.localcontext(prec=_DIGITS_MAX):
             return (
@@ -176,7 +177,7 @@ def said(steps: int, type_: pa.DataType) -> str:
 
 
 def free_decimal(value: decimal.Decimal) -> str:
-    """Return a number as a SQL decimal with exactly its own digits; ``Inexact`` if there are more than 38."""
+    """Return a SQL decimal with exactly the digits of ``value``.  Raises ``Inexact`` if there are more than 38."""
     with decimal.localcontext(prec=_DIGITS_MAX):
         text = f"{value:f}"
     whole, _, fraction = text.lstrip("-").partition(".")
@@ -186,6 +187,6 @@ def free_decimal(value: decimal.Decimal) -> str:
 
 
 def said_alone(value: Moment) -> str:
-    """Return a moment as a SQL literal, for a place where no column determines the type."""
+    """Return a SQL literal for a moment where no column determines the type."""
     type_ = pa.timestamp("ns" if value.ns % 1_000 else "us")
     return said(place(value, type_)[0], type_)

@@ -55,8 +55,9 @@ def check_allowed(name: str) -> None:
 
 
 def called(name: str, arguments: list[Part], limits: Limits) -> Part:
-    """Return the call of an allowed function; ``NotAccepted`` for arguments that lose digits or may grow without
-    bound."""
+    """Return the call of an allowed function.  Raises ``NotAccepted`` if the call would lose digits, or could produce
+    results of unlimited size.
+    """
     _check_length(name, arguments, limits)
     first = arguments[0].value if len(arguments) == 1 else None
     if name in _SINCE_1970 and isinstance(first, Decimal):

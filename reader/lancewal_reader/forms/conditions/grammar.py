@@ -44,9 +44,10 @@ _TEXT_ITEM = re.compile(r"'(?:[^']|'')*+'")
 
 
 def for_lance(schema: pa.Schema, condition: str) -> str:
-    """Return a user's condition in the form for ``LanceDataset.scanner``.
+    """Check a user's condition, and return it in the form that ``LanceDataset.scanner`` needs.
 
-    ``InvalidInput``: the text is not one whole expression, a literal does not compare exactly, or a limit is exceeded.
+    Raises ``InvalidInput`` if the text is not one complete expression, if a literal does not compare exactly, or if a
+    limit is exceeded.
     """
     try:
         return _Reader(schema, Tokens(condition)).read()

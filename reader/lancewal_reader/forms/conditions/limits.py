@@ -33,7 +33,7 @@ def _counts(most: int, where: str) -> str:
 
 
 class Limits:
-    """Counts of one condition.  Each method raises ``NotAccepted`` above its limit."""
+    """Counters for one condition.  Each method raises ``NotAccepted`` when its limit is exceeded."""
 
     def __init__(self) -> None:
         self._depth = self._terms = self._all_steps = self._joined = 0
@@ -69,7 +69,7 @@ class Limits:
             )
 
     def item(self, read: Callable[[], Part]) -> Part:
-        """Read an item of a list by ``read``.  A literal does not count towards the limits."""
+        """Read one item of a list by calling ``read``.  A literal does not count towards the limits."""
         before = self.steps, self._all_steps
         item = read()
         if item.value is not None or item.sql[:2].upper() == "X'":
@@ -82,6 +82,6 @@ class Limits:
         return self.steps, self._terms
 
     def twice(self, mark: tuple[int, int]) -> None:
-        """Count everything read since ``mark`` once more, because Lance expands it twice."""
+        """Count everything that was read since ``mark`` a second time, because Lance duplicates it."""
         self.step(self.steps - mark[0] + 1)
         self.term(self._terms - mark[1])

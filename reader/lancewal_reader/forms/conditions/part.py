@@ -20,7 +20,9 @@ class NotAccepted(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """An expression.  Its ``rank`` is that of its weakest operator.  A literal has a ``value``, a list ``items``."""
+    """An expression.  Its ``rank`` is that of its operator with the lowest precedence.  Literals have a ``value``,
+    lists have ``items``.
+    """
 
     sql: str
     rank: int = Rank.UNIT
@@ -29,19 +31,19 @@ class Part:
     items: tuple[Part, ...] | None = None
 
     def within(self, rank: int) -> str:
-        """Return the SQL as an operand of an operator of this rank, in brackets if it needs them."""
+        """Return the SQL for use as an operand of an operator with this rank, with brackets if they are needed."""
         return self.sql if self.rank >= rank else f"({self.sql})"
 
     def of(self, kind: Callable[[pa.DataType], bool]) -> bool:
-        """Whether the part is not a literal, and has a known type of this kind."""
+        """Whether this is not a literal, and has a known type for which ``kind`` returns True."""
         return self.type is not None and self.value is None and kind(self.type)
 
 
 def holds(sql: str, rank: int = Rank.COMPARISON) -> Part:
-    """Return a part that is true or false."""
+    """Return a part whose type is boolean."""
     return Part(sql, rank, pa.bool_())
 
 
 def quoted(text: str) -> Part:
-    """Return the literal of a text."""
+    """Return a string literal."""
     return Part("'" + text.replace("'", "''") + "'", type=pa.string(), value=text)

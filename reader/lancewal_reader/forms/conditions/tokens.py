@@ -17,8 +17,9 @@ _SPACE = re.compile(r"(?:\s|--[^\n]*|/\*(?:[^*]|\*(?!/))*+\*/)*+")
 
 
 class Tokens:
-    """Tokens of a text.  ``kind`` and ``word`` describe the next token: its group in ``_TOKEN``, or ``end``, and its
-    text."""
+    """Tokens of a text.  ``kind`` is the kind of the next token (a group of ``_TOKEN``, or ``end``), and ``word`` is
+    its text.
+    """
 
     def __init__(self, text: str) -> None:
         self._text = text

@@ -46,7 +46,7 @@ UNITS = {digits: unit for unit, digits in DIGITS.items()}
 
 
 def read_type(tokens: Tokens) -> tuple[str, pa.DataType | None]:
-    """Read the name of a type.  Return it as Lance accepts it, and the type."""
+    """Read the name of a type.  Return the spelling that Lance accepts, and the type."""
     name = tokens.word.upper()
     if tokens.kind != "name" or name not in _TYPES:
         tokens.expected(f"one of the types {', '.join(_TYPES)}")
@@ -81,8 +81,9 @@ def cast(part: Part, word: str, name: str, type_: pa.DataType | None, limits: Li
 
 
 def literal_of(part: Part, name: str, how: str) -> Part:
-    """Return a text as a literal of the type ``name``.  ``how`` shows the user what asked for the type, if the text is
-    wrong."""
+    """Return a text as a literal of the type ``name``.  If the text is wrong, the error shows ``how``, the part of the
+    condition that required the type.
+    """
     return _literal(part, name, _TYPES[name], how)
 
 

@@ -27,7 +27,9 @@ class BoundPart:
 
 
 def most_beyond(parts: Iterable[BoundPart], last: float) -> float:
-    """Return the highest score by our statistics that a row can have if its score by Lance's is at most ``last``."""
+    """Return the highest exact score that a row can have if Lance scores it at most ``last``.  Lance's statistics
+    differ from the exact ones.
+    """
     total = 0.0
     for part in sorted(parts, key=lambda part: -part.grows):
         taken = min(part.most, last)
@@ -37,16 +39,19 @@ def most_beyond(parts: Iterable[BoundPart], last: float) -> float:
 
 
 def max_growth(longest: int, before: float, now: float) -> float:
-    """Return the largest factor by which a word's score can grow if the average number of words changes.
+    """Return the largest factor by which a word's score can grow when the average number of words changes from
+    ``before`` to ``now``.
 
-    The text has at most ``longest`` words."""
+    The text has at most ``longest`` words.
+    """
     held, larger = (1 + K1 * (1 - B + B * longest / max(average, 1e-9)) for average in (now, before))
     return max(1.0, larger / held)
 
 
 def words_summed(query: TextQuery, tokenizers: Mapping[str, Tokenizer]) -> Counter[tuple[str, str]]:
-    """Return, by column and word, how many times the word's score can count in a row's score.  ``query`` is one for an
-    index (``shown_by_index``)."""
+    """Return, by column and word, how often the word's score can be added to a row's score.  ``query`` must be a query
+    for an index (``shown_by_index``).
+    """
     found: Counter[tuple[str, str]] = Counter()
     match query:
         case Match() | Phrase():

@@ -43,7 +43,7 @@ class WordScore:
 
 
 class IndexedTexts:
-    """Indexed texts, which keep what they compute; threads may share it."""
+    """Statistics of indexed texts, computed once.  Threads may share it."""
 
     def __init__(
         self, pinned: LancePinnedTable, index: TextIndex, tokenizer: Tokenizer, lengths: Callable[[], DocumentLengths]
@@ -79,8 +79,9 @@ class IndexedTexts:
         return word_automata(self._pinned, self.index)
 
     def near(self, word: str, distance: int, prefix: int) -> frozenset[str]:
-        """Return the words of indexed documents, deleted ones too, that are within ``distance`` of the word.
-        ``ValueError``: Lance stores them in an unknown format."""
+        """Return the words within edit distance ``distance`` of ``word``, in all indexed documents, deleted ones
+        included.  Raises ``ValueError`` if Lance stores words in an unknown format.
+        """
         asked = (word, distance, prefix)
         if asked not in self._near:
             parts = [automaton.near(*asked) for automaton in self._automata]
@@ -89,7 +90,7 @@ class IndexedTexts:
 
     @cached_property
     def average(self) -> float:
-        """Mean number of words of a document, by which Lance scores: deleted rows count too."""
+        """Mean number of words per document, as Lance uses it to score: deleted rows are included."""
         return float(self._all.words.sum()) / max(len(self._all.words), 1)
 
     @cached_property
@@ -98,7 +99,7 @@ class IndexedTexts:
         return int(self._all.words.max(initial=0))
 
     def documents(self, without: RowIds) -> tuple[int, int]:
-        """Return the number of live documents without these rows, and the number of their words."""
+        """Return the number of live documents outside ``without``, and the number of their words."""
         rows = self._all.row_ids
         first, end = (np.searchsorted(rows, np.unique(without), side) for side in ("left", "right"))
         counts = end - first  # mostly 1
@@ -108,7 +109,9 @@ class IndexedTexts:
         return int(self._live.sum()) - len(left_out), words
 
     def having(self, word: str, piece: str, without: bytes | None) -> int:
-        """Return how many live documents, without these rows, have this word; ``piece`` is a text that is the word alone."""
+        """Return the number of live documents outside ``without`` that have the word.  ``piece`` is a text that
+        consists of this word.
+        """
         if word not in self._having:
             self._having[word] = self._count(piece, {})
         if not self._having[word] or without is None:
@@ -122,7 +125,7 @@ class IndexedTexts:
             return cast("int", scanner.count_rows())
 
     def best(self, word: str, piece: str) -> WordScore | None:
-        """Return how Lance scores the word, computed from its best row; None if no live row has it."""
+        """Return how Lance scores the word, derived from the score of its best row; None if no live row has the word."""
         if word not in self._best:
             with reading(f"searching version {self._pinned.version}"):
                 found = self._pinned.dataset.scanner(
@@ -141,7 +144,7 @@ class IndexedTexts:
 
 
 def mask_of(rows: RowIds) -> bytes | None:
-    """Return the mask of these rows as Lance takes it; None if there is no row."""
+    """Return these rows as a mask for Lance; None if there are none."""
     return row_list(rows) if len(rows) else None
 
 
@@ -186,7 +189,7 @@ def fragments_of(pinned: LancePinnedTable, fragment_ids: Sequence[int]) -> list[
 
 
 def row_ids(pinned: LancePinnedTable, addresses: RowIds) -> RowIds:
-    """Return the row ids of the rows at these addresses.  If row ids are not stable, they are the addresses."""
+    """Return the row ids of the rows at these addresses.  Without stable row ids, the ids are the addresses."""
     if not pinned.stable_row_ids or not len(addresses):
         return addresses
     fragments = np.unique(addresses >> np.uint64(32)).tolist()

@@ -16,13 +16,14 @@ from lancewal_reader.search.texts.text_query import Boolean, Boost, Match, Near,
 
 
 def shown_by_index(query: TextQuery, positions: bool) -> TextQuery:
-    """Return the query to ask an index: it shows all rows that ``query`` finds, by no lower scores.
+    """Return the query to send to an index.  It finds all rows that ``query`` finds, with scores that are at least as
+    high.
 
     Without ``positions`` a phrase becomes a search for all its words.  Parts that lower a score are left out.
 
-    An exclusion is kept only if it excludes texts with any of some words.  Several words may stand at one place, such
-    as the parts into which the tokenizer divides a word.  Lance then takes any one of them for the phrase or for all
-    words, so the index would leave out too many rows.
+    An exclusion is kept only if it excludes texts with any of some words.  The tokenizer may put several words at one
+    position, such as the parts of a compound word.  Lance then accepts any one of them as the phrase or as all words,
+    so the index would exclude too many rows.
     """
     match query:
         case Near():

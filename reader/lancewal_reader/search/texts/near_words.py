@@ -20,15 +20,16 @@ _ENDINGS = ("", "e", "s", "y", "ing", "ed", "ly", "es")
 
 
 def distance_of(word: str, fuzziness: int | None) -> int:
-    """Return ``fuzziness``; if it is None, the distance that Lance documents for a word of this length."""
+    """Return ``fuzziness``, or, if it is None, the distance that Lance documents for a word of this length."""
     if fuzziness is not None:
         return fuzziness
     return 0 if len(word) <= 2 else 1 if len(word) <= 5 else FUZZINESS_MAX
 
 
 def near_among(words: Iterable[str], word: str, distance: int, prefix: int) -> set[str]:
-    """Return the ``words`` that are at most ``distance`` letters apart from ``word``, and share its first ``prefix``
-    letters.  ``apart`` says what counts."""
+    """Return the ``words`` at an edit distance (``apart``) of at most ``distance`` from ``word`` that share its first
+    ``prefix`` letters.
+    """
     letters, begin = set(word), word[:prefix]
     return {
         other
@@ -41,7 +42,7 @@ def near_among(words: Iterable[str], word: str, distance: int, prefix: int) -> s
 
 
 def apart(word: str, other: str) -> int:
-    """Return the number of letters to insert, leave out or change to turn one word into the other."""
+    """Return the edit distance: the number of letters to insert, delete or replace to turn one word into the other."""
     row: list[int] = list(range(len(word) + 1))
     for letter in other:
         row = next_row(row, word, letter)
@@ -49,7 +50,7 @@ def apart(word: str, other: str) -> int:
 
 
 def check_few(query: Match, word: str, near: set[str]) -> None:
-    """Raise ``SearchUnsupported`` if the words are too many to ask for one by one."""
+    """Raise ``SearchUnsupported`` if there are too many near words to search for each."""
     if len(near) > NEAR_MAX:
         raise SearchUnsupported(
             f"text: {len(near):,} words are near to {word!r}, more than {NEAR_MAX:,}: ask with less than fuzziness "
@@ -58,9 +59,9 @@ def check_few(query: Match, word: str, near: set[str]) -> None:
 
 
 def piece_of(tokenizer: Tokenizer, word: str) -> str | None:
-    """Return a text that the tokenizer turns into exactly this word; None if none is found.
+    """Return a text that the tokenizer turns into exactly this word; None if no such text is found.
 
-    The word itself may not be such a text: some tokenizers shorten a shortened word once more.
+    The word itself may not be such a text, because some tokenizers shorten a shortened word again.
     """
     for ending in _ENDINGS:
         for stem in dict.fromkeys((word, word[:-1] + "y" if word.endswith("i") else word)):

@@ -23,7 +23,7 @@ DEPTH_MAX = 50
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """Texts with any of these words (``or``), or with all of them (``and``), the best first."""
+    """Find texts with any of these words (``or``), or with all of them (``and``), the best first."""
 
     words: str
     columns: str | Sequence[str] | None = None
@@ -40,7 +40,7 @@ class Match:
 
 @dataclass(frozen=True, slots=True)
 class Phrase:
-    """Texts that have these words in a row."""
+    """Find texts that contain these words one after the other."""
 
     words: str
     column: str | None = None
@@ -48,7 +48,9 @@ class Phrase:
 
 @dataclass(frozen=True, slots=True)
 class Boolean:
-    """Texts that all of ``must`` find, or one of ``should`` where there is no ``must``, and none of ``must_not``."""
+    """Find texts that match all of ``must`` and none of ``must_not``.  Without ``must``, texts must match at least one
+    of ``should``.
+    """
 
     must: Sequence[TextQuery] = ()
     should: Sequence[TextQuery] = ()
@@ -57,8 +59,9 @@ class Boolean:
 
 @dataclass(frozen=True, slots=True)
 class Boost:
-    """Rows that ``positive`` finds.  From the score of a row that ``negative`` finds too, its score by ``negative`` times
-    ``negative_boost`` is subtracted."""
+    """Find the rows of ``positive``.  If ``negative`` finds a row too, its score there times ``negative_boost`` is
+    subtracted.
+    """
 
     positive: TextQuery
     negative: TextQuery
@@ -67,7 +70,7 @@ class Boost:
 
 @dataclass(frozen=True, slots=True)
 class Near:
-    """Words that a fuzzy ``Match`` becomes: any of several words for each one that it names, by column."""
+    """Expanded fuzzy ``Match``: for each of its words a group of similar words, by column."""
 
     groups: Mapping[str, tuple[tuple[str, ...], ...]]
     pieces: Mapping[str, Mapping[str, str]]
@@ -76,8 +79,9 @@ class Near:
     boost: float
 
     def plain(self) -> TextQuery:
-        """Return a query without ``Near`` that finds the same rows, with no lower scores.  Scores of columns add up,
-        though here only the best column counts."""
+        """Return a query without ``Near`` that finds the same rows, with scores that are at least as high.  Its scores
+        of several columns add up, while ``Near`` uses only the best column.
+        """
         of_columns: list[TextQuery] = []
         for name, groups in self.groups.items():
             texts = [" ".join(self.pieces[name][word] for word in group) for group in groups]
@@ -93,7 +97,7 @@ Leaf: TypeAlias = Match | Phrase | Near
 
 
 def text_query(text: object) -> TextQuery:
-    """Return the query that a user gave, checked except for its columns."""
+    """Check a user's query by text, except for its columns, and return it."""
     query = Match(text) if isinstance(text, str) else text
     if not isinstance(query, Match | Phrase | Boolean | Boost):
         if type(query).__module__.startswith("lance"):
@@ -166,7 +170,7 @@ def _check_factor(name: str, value: object) -> None:
 
 
 def is_factor(value: object) -> bool:
-    """Whether the value is a number that may be a factor of a score."""
+    """Whether the value is a valid factor for scores: a number from 0 to ``FACTOR_MAX``."""
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= FACTOR_MAX
 
 
@@ -188,8 +192,9 @@ def leaves(query: TextQuery) -> Iterator[Leaf]:
 
 
 def with_columns(query: TextQuery, columns: tuple[str, ...]) -> TextQuery:
-    """Return the query with columns named in every leaf: ``columns`` where it names none.  A phrase must get exactly
-    one, or the error is ``InvalidInput``."""
+    """Return the query with ``columns`` filled in where a leaf names none.  Raises ``InvalidInput`` if a phrase would
+    get several columns.
+    """
     match query:
         case Near():
             return query
@@ -210,7 +215,7 @@ def with_columns(query: TextQuery, columns: tuple[str, ...]) -> TextQuery:
 
 
 def columns_of(leaf: Leaf) -> tuple[str, ...]:
-    """Return the columns that a leaf names; it must name some."""
+    """Return the columns that a leaf names.  The leaf must name some."""
     if isinstance(leaf, Near):
         return tuple(leaf.groups)
     named = leaf.columns if isinstance(leaf, Match) else leaf.column

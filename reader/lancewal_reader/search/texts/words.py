@@ -51,10 +51,10 @@ class Postings:
 
 
 class Texts:
-    """Some texts, in order.
+    """Tokenized texts, in order.
 
-    The places of a word are found when they are first asked for, and kept.  For all words together these are as many
-    places as the texts have words.
+    The positions of a word are computed when they are first needed, and cached.  Together the cache holds at most one
+    position for each word of the texts.
     """
 
     def __init__(self, lengths: Numbers, words: Words, places: Words, vocabulary: Mapping[str, int]) -> None:
@@ -76,7 +76,7 @@ class Texts:
         )
 
     def taken(self, more: Texts, at: Numbers) -> Texts:
-        """Return the texts with these numbers; the texts of ``more`` are numbered after the ones here."""
+        """Return the texts at the indexes ``at``.  Indexes after those of this value refer to ``more``."""
         lengths = np.concatenate([self.lengths, more.lengths])
         begins = np.cumsum(lengths) - lengths
         lengths, begins = lengths[at], begins[at]
@@ -107,7 +107,9 @@ class Texts:
         return found
 
     def have_phrase(self, phrase: Sequence[tuple[str, int]]) -> Words:
-        """Return the numbers of the texts that have these words at the given distances: ascending, each once."""
+        """Return the numbers of the texts that contain these words at the given distances, ascending, without
+        duplicates.
+        """
         rarest, *others = sorted(set(phrase), key=lambda item: len(self._slots_of(item[0])))
         slots, postings = self._slots_of(rarest[0]), self.postings(rarest[0])
         texts = np.repeat(postings.texts, postings.counts)
@@ -149,7 +151,7 @@ class Texts:
 
 
 class Tokenizer:
-    """Tokenizer of one index; threads may share it."""
+    """Tokenizer of one index.  Threads may share it."""
 
     def __init__(self, parameters: Mapping[str, Any]) -> None:
         self._parameters = dict(parameters)
@@ -160,7 +162,9 @@ class Tokenizer:
         self._asked: dict[str, Sequence[tuple[str, int]]] = {}
 
     def placed(self, text: str) -> Sequence[tuple[str, int]]:
-        """Return the words of a query with their places.  They are kept, since a query needs them several times."""
+        """Return the words of a query with their positions.  The result is cached, because a search needs it several
+        times.
+        """
         found = self._asked.get(text)
         if found is None:
             found = self._placed(text)
@@ -186,8 +190,9 @@ class Tokenizer:
             return Texts.of([self._text(text) for text in column.to_pylist()], self._vocabulary)
 
     def texts_again(self, column: pa.ChunkedArray, before: tuple[pa.ChunkedArray, Texts] | None) -> Texts:
-        """Return the texts of a column, of which most are known.  ``before``: a former column and its texts, which are
-        used again."""
+        """Return the texts of a column, most of which are known.  ``before``: an earlier column and its texts, which
+        are reused.
+        """
         if before is None:
             return self.texts(column)
         known = pc.fill_null(pc.index_in(column, before[0].combine_chunks()), -1).combine_chunks().to_numpy()
@@ -221,8 +226,9 @@ _NOWHERE = Postings(_NO_WORDS, _NO_WORDS)
 
 
 def single_words(tokenizer: Tokenizer, texts: Iterable[str]) -> Mapping[str, str]:
-    """Return, by word, a text that the tokenizer turns into this word alone, to ask an index for.  Words without such
-    a text are left out."""
+    """Return for each word a text that the tokenizer turns into exactly this word.  Words without such a text are left
+    out.
+    """
     found: dict[str, str] = {}
     for text in texts:
         for piece in [*text.split(), *tokenizer.words(text)]:

@@ -14,7 +14,7 @@ from lancewal_reader.spark.options import SparkOptions
 
 
 class LimitedChangeStream(ChangeStream, SupportsTriggerAvailableNow):
-    """Stream whose batches are bounded."""
+    """Stream whose batches have a limited size."""
 
     def __init__(self, options: SparkOptions, feed: PlannedFeed, schema: StructType) -> None:
         super().__init__(options, feed, schema)
@@ -43,7 +43,7 @@ class LimitedChangeStream(ChangeStream, SupportsTriggerAvailableNow):
             return start if same else end.json()
 
     def reportLatestOffset(self) -> Json | None:  # noqa: N802 # as PySpark has it
-        """Return the newest state as of the last look, and how far batches lag behind it."""
+        """Return the newest state as of the last look, and how far batches lag behind that state."""
         if self._seen is None or self._level_s is None:
             return None
         newest, reached = self._seen

@@ -28,7 +28,7 @@ BEGIN: Place = (0, 0)
 
 @dataclass(frozen=True, slots=True)
 class FirstSnapshot:
-    """A planned state, and the sizes of its parts."""
+    """The rows of a stream's initial state, divided into parts, with the size of each part."""
 
     read: PinnedRead
     added: AddedValues
@@ -37,7 +37,9 @@ class FirstSnapshot:
 
     @staticmethod
     def of(options: SparkOptions, feeds: Feeds, state: Planned) -> FirstSnapshot:
-        """Return the parts of a state.  ``VersionGone``: another version stands in for that of the receipt."""
+        """Divide a state into parts.  Raises ``VersionGone`` if the receipt's version is gone and another version is
+        used in its place.
+        """
         plan, version = state.plan, state.receipt.version
         if plan.version != version:
             raise VersionGone(
@@ -51,9 +53,10 @@ class FirstSnapshot:
         return FirstSnapshot(read, feeds.added(state), (*(f.physical_rows for f in fragments), *deltas))
 
     def next_place(self, place: Place, rows_max: int | None) -> Place | None:
-        """Return the place after the next ``rows_max`` rows; None if that is the end.
+        """Return the place after the next ``rows_max`` rows; None at the end.
 
-        A part that cannot be cut is passed whole if it is the first one, however many rows it has."""
+        A first part that cannot be divided is passed whole, even if it has more rows.
+        """
         part, row = place
         left = rows_max
         while left is not None and part < len(self.rows):
@@ -67,7 +70,7 @@ class FirstSnapshot:
         return None
 
     def tasks(self, start: Place, end: Place | None) -> list[InsertsTask]:
-        """Return the tasks that read the rows between two places; None: to the end."""
+        """Return the tasks that read the rows between two places.  ``end`` = None means to the end."""
         last, rest = end or (len(self.rows), 0)
         whole: list[LiveFragment] = []
         cut: list[BaseTask] = []

@@ -46,9 +46,10 @@ _IO_THREADS = 8
 
 
 def pin(options: Mapping[str, str]) -> PinnedRead | PinnedFeed:
-    """Return what the options ask for, a state or changes, pinned now.
+    """Plan the state or the changes that the options ask for, as of now.
 
-    Errors: those of ``pin_read`` and of ``Table.changes``."""
+    Raises the errors of ``pin_read`` and of ``Table.changes``.
+    """
     parsed = parse_options(options)
     asked = parsed.feed
     if asked is None:
@@ -105,7 +106,7 @@ class PinnedFeed:
         return schema
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Return the reader of ``schema``, which is what ``schema()`` returned, or the user's own."""
+        """Return the reader for ``schema``: either the result of ``schema()``, or a schema that the user gave."""
         asked = self.options.feed
         assert asked is not None
         if asked.of_stream is not None:

@@ -21,13 +21,17 @@ from lancewal_reader.subscriptions import Subscriptions, losses_named
 
 @contextmanager
 def feed_errors(asked: FeedOptions) -> Iterator[None]:
-    """Let errors reach Spark's users as one line, which names the subscription if one has lost what the feed needs."""
+    """Shorten errors to one line for Spark's users.  If a subscription has lost data that the feed needs, the line
+    names the subscription.
+    """
     with plain_errors(), losses_named(asked.start.name if isinstance(asked.start, Subscribed) else None):
         yield
 
 
 def bound_of(feeds: Feeds, bound: Bound, *, start: bool = False) -> str | AtVersion:
-    """Return an end of a feed as ``Feeds.plan`` takes it.  ``start``: whether all versions may lie behind it."""
+    """Return a start or end in the form that ``Feeds.plan`` accepts.  ``start``: whether a time before the first
+    version is allowed.
+    """
     if isinstance(bound, str):
         return bound
     if isinstance(bound, Subscribed):
@@ -41,7 +45,7 @@ def bound_of(feeds: Feeds, bound: Bound, *, start: bool = False) -> str | AtVers
 
 
 def inserts_of(options: SparkOptions, feeds: Feeds, state: Planned) -> PinnedRead:
-    """Return the read of a planned state with the columns and the filter that it chose."""
+    """Return a read of a planned state, with its columns and filter, whose rows become inserts."""
     context, plan = feeds.reads.context, state.plan
     wanted = replace(options, columns=state.chosen.columns, filter=state.chosen.filter)
     return pinned_read(wanted, context, plan, plan.pin(context.table), state.chosen.rows)

@@ -62,7 +62,7 @@ _WAY = "Restart the query"
 
 @dataclass(frozen=True, slots=True)
 class Offset:
-    """The end of a batch, at which the next one begins; see the module docstring."""
+    """The end of a batch, at which the next batch begins."""
 
     receipt: Receipt
     place: Place | None = None
@@ -76,7 +76,7 @@ class Offset:
 
     @staticmethod
     def of(given: Json) -> Offset | None:
-        """Return the offset; None for the initial one.  ``InvalidInput``: it is not one."""
+        """Parse an offset; None for the initial one.  Raises ``InvalidInput`` if it is not an offset."""
         if given.get(_INITIAL) is True:
             return None
         try:
@@ -90,7 +90,7 @@ class Offset:
 
 
 class ChangeStream(DataSourceStreamReader):
-    """Stream without admission control: a batch goes to the newest state."""
+    """Stream without limits on batches: each batch ends at the newest state."""
 
     def __init__(self, options: SparkOptions, feed: PlannedFeed, schema: StructType) -> None:
         assert options.feed is not None
@@ -165,7 +165,7 @@ class ChangeStream(DataSourceStreamReader):
         return self._opened[1]
 
     def newest(self) -> Planned:
-        """Plan the newest state.  ``ContractChanged``: it has other columns than this stream."""
+        """Plan the newest state.  Raises ``ContractChanged`` if its columns are not those of this stream."""
         had = self._feed.end.schema
         wanted = Wanted(self._options.columns, self._options.filter, ReadOptions())
         if wanted.columns is None and self._given_columns():
@@ -182,7 +182,7 @@ class ChangeStream(DataSourceStreamReader):
         return found
 
     def first(self, newest: Planned) -> Offset:
-        """Return where the stream begins."""
+        """Return the offset at which the stream begins."""
         if self._first is None:
             if self.asked.start == "earliest":
                 self._first = Offset(newest.receipt, BEGIN)
@@ -194,25 +194,25 @@ class ChangeStream(DataSourceStreamReader):
         return self._first
 
     def start(self) -> Planned:
-        """Plan the state at the point that the options give."""
+        """Plan the state at the starting point in the options."""
         followed = self.subscription()
         point = point_of(bound_of(self.feeds, self.asked.start) if followed is None else followed.receipt)
         assert point is not None
         return self.state(point)
 
     def subscription(self) -> Subscription | None:
-        """Return the subscription that the options name, as it was when it was first looked for."""
+        """Return the subscription in the options, as it was when this stream first read it."""
         if self._subscription is None and isinstance(self.asked.start, Subscribed):
             self._subscription = Subscriptions(self.feeds.reads).get(self.asked.start.name)
         return self._subscription
 
     def state(self, point: Point) -> Planned:
-        """Plan the state at a point, whatever columns it has."""
+        """Plan the state at a point.  The state may have any columns."""
         key = self.feeds.reads.contract.primary_key[:1]
         return self.feeds.planned(Wanted(key, None, ReadOptions()), point, self._feed.mode)
 
     def bounded(self, start: Receipt, newest: Planned, rows_max: int | None) -> Receipt:
-        """Return the end of a batch of at most so many records."""
+        """Return the end of a batch with at most ``rows_max`` records."""
         if rows_max is None:
             return newest.receipt
         key = self.feeds.reads.contract.primary_key[:1]
@@ -221,7 +221,7 @@ class ChangeStream(DataSourceStreamReader):
         ).receipt
 
     def snapshot(self, receipt: Receipt) -> FirstSnapshot:
-        """Return the first snapshot at a receipt."""
+        """Return the initial rows of a stream that begins at a receipt."""
         if self._snapshot is None or self._snapshot[0] != receipt:
             state = self.state(receipt)
             shown = replace(state, chosen=self._feed.end.chosen)

@@ -72,8 +72,9 @@ def feeds_of(options: SparkOptions, tasks: ThreadTasks, cache_bytes_max: int = C
 def run_feed_task(
     options: SparkOptions, task: FeedTask, shown: PlannedFeed, shared: PinnedPlan | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """Return the task's rows with all columns of a feed: those of ``shown``.  ``shared``: the plan of inserts that name
-    none."""
+    """Return the task's rows, with all columns of the feed ``shown``.  ``shared``: the plan for tasks of inserts that
+    have no plan of their own.
+    """
     match task:
         case InsertsTask(group=group, added=added, plan=own):
             plan = own or shared
