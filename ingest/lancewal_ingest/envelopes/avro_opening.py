@@ -15,12 +15,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lancewal_ingest.decode.avro.cells import Cell, ChoiceCell, NumberCell, SkippedCell, TextCell, is_null
+from lancewal_ingest.decode.avro.cells import AvroNumber, Cell, ChoiceCell, SkippedCell, is_null
 from lancewal_ingest.decode.avro.columnar import STEPS_MAX
 from lancewal_ingest.decode.avro.columnar import read_cell as read_all
 from lancewal_ingest.decode.avro.schema import AvroField, AvroPlain, AvroRecord, AvroType, AvroUnion
-from lancewal_ingest.decode.avro.strict import Datum, malformed
+from lancewal_ingest.decode.avro.strict import Datum
 from lancewal_ingest.decode.avro.strict import read_cell as read_one
+from lancewal_ingest.decode.framed.assembly import malformed
+from lancewal_ingest.decode.framed.cells import TextCell
 from lancewal_ingest.decode.framed.cursors import Cursors
 from lancewal_ingest.decode.framed.payloads import Payloads, SchemaUnusable
 from lancewal_ingest.decode.framed.typed import Chunk, chunks
@@ -266,11 +268,11 @@ def _number(name: str, type_: AvroType) -> Cell | None:
     if isinstance(type_, AvroUnion):
         cells = [_number(name, branch) or SkippedCell(branch, name) for branch in type_.branches]
         others = [cell for cell in cells if not is_null(cell)]
-        one = len(others) == 1 and isinstance(others[0], NumberCell)
+        one = len(others) == 1 and isinstance(others[0], AvroNumber)
         return ChoiceCell(name, pa.int64(), cells) if one else None
     if not isinstance(type_, AvroPlain) or type_.kind not in ("int", "long"):
         return None
-    return NumberCell(name, pa.int64(), type_.kind == "long", -(1 << 63), (1 << 63) - 1)
+    return AvroNumber(name, pa.int64(), -(1 << 63), (1 << 63) - 1, long=type_.kind == "long")
 
 
 def _record_or_null(name: str, type_: AvroType) -> tuple[AvroRecord, int, int] | None:

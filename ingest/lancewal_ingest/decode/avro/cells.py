@@ -1,17 +1,23 @@
-"""How values of an Avro type fill the cells of a column: a tree of cells, which both readers follow.
-
-``columnar`` and ``strict`` read the same trees, so the rules are here once.  A cell without a column (None) is passed over.
-Its bytes are checked as those of others, and give no array.
-"""
+"""How values of an Avro type fill the cells of a column: the cells that Avro adds to those of ``framed.cells``."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import pyarrow as pa
 
 from lancewal_ingest.decode.avro.schema import AvroPlain, AvroType
+from lancewal_ingest.decode.framed.cells import (
+    CellGrowth,
+    ColumnCell,
+    NumberCell,
+    growth_of_items,
+    growth_of_symbols,
+    growth_together,
+    named_in_messages,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,51 +27,30 @@ class SkippedCell:
     of: AvroType
     path: str
     column: None = None
+    growth: ClassVar[CellGrowth] = (0, 0)
+
+    def __str__(self) -> str:
+        return named_in_messages(self.path, passed_over=True)
+
+
+Cell = ColumnCell | SkippedCell
+Member = tuple[Cell, int | None]
+"""The cell of a field of a record, and its index among the columns or members; None if the field is passed over."""
 
 
 @dataclass(frozen=True, slots=True)
-class NullCell:
+class NullCell(ColumnCell):
     """Null, which has no bytes."""
 
-    path: str
-    column: pa.DataType
 
-
-@dataclass(frozen=True, slots=True)
-class BoolCell:
-    path: str
-    column: pa.DataType
-
-
-@dataclass(frozen=True, slots=True)
-class NumberCell:
-    """An integer, or a date, time or duration.  The column holds ``value * times / per``, which must be an integer."""
-
-    path: str
-    column: pa.DataType
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AvroNumber(NumberCell):
     long: bool
-    least: int
-    most: int
-    """Range of values that the column and the logical type allow."""
-    times: int = 1
-    per: int = 1
-    expected: str = ""
-    floating: bool = False
-    """Whether the column has floats."""
+    """Whether the type is ``long``, and not ``int``."""
 
 
 @dataclass(frozen=True, slots=True)
-class FloatCell:
-    path: str
-    column: pa.DataType
-    width: int
-    """Bytes of a value: 4 for ``float``, 8 for ``double``."""
-
-
-@dataclass(frozen=True, slots=True)
-class DecimalCell:
-    path: str
-    column: pa.DataType
+class DecimalCell(ColumnCell):
     size: int | None
     """Bytes of a value; None if its length comes first."""
     precision: int
@@ -73,99 +58,77 @@ class DecimalCell:
 
 
 @dataclass(frozen=True, slots=True)
-class TextCell:
-    path: str
-    column: pa.DataType
-
-
-@dataclass(frozen=True, slots=True)
-class UuidTextCell:
-    """A uuid as text, in a column of uuids."""
-
-    path: str
-    column: pa.DataType
-
-
-@dataclass(frozen=True, slots=True)
-class ZonedTextCell:
+class ZonedTextCell(ColumnCell):
     """A time with a zone as text, by the rules of JSON, in a column of times with a zone."""
 
-    path: str
-    column: pa.DataType
-
 
 @dataclass(frozen=True, slots=True)
-class EnumCell:
-    path: str
-    column: pa.DataType
+class EnumCell(ColumnCell):
     symbols: tuple[str, ...]
 
-
-@dataclass(frozen=True, slots=True)
-class BytesCell:
-    """Bytes, stored unchanged: in a binary column, or as the items of a vector one after the other."""
-
-    path: str
-    column: pa.DataType
-    size: int | None
-    """Bytes of a value; None if its length comes first."""
-    exactly: int | None
-    """Length that the column needs; None for any."""
+    @property
+    def growth(self) -> CellGrowth:
+        return growth_of_symbols(self.symbols)
 
 
 @dataclass(frozen=True, slots=True)
-class ItemsCell:
+class ItemsCell(ColumnCell):
     """An array in a list or vector, or the entries of a map."""
 
-    path: str
-    column: pa.DataType | None
     item: Cell
     least_bytes: int
     """Fewest bytes of an item: 0 or 1."""
 
+    @property
+    def growth(self) -> CellGrowth:
+        return growth_of_items(self.item.column, self.item.growth) if pa.types.is_list(self.column) else (0, 0)
+
 
 @dataclass(frozen=True, slots=True)
-class MapCell:
+class MapCell(ColumnCell):
     """A map in a column of maps.  A map with a repeated key is refused."""
 
-    path: str
-    column: pa.DataType
     entries: ItemsCell
     """The map as a list of structs of key and value, as Arrow stores it."""
 
+    @property
+    def growth(self) -> CellGrowth:
+        return self.entries.growth
+
 
 @dataclass(frozen=True, slots=True)
-class StructCell:
-    """A record.  ``members`` are in the writer's order.  The number is the member's index in the struct, or None if the
-    member is passed over.
-    """
+class StructCell(ColumnCell):
+    """A record.  ``members`` are in the writer's order."""
 
-    path: str
-    column: pa.DataType | None
-    members: Sequence[tuple[Cell, int | None]]
+    members: Sequence[Member]
     names: Sequence[str] = ()
     """Names of the members of the struct, by their places."""
 
+    @property
+    def growth(self) -> CellGrowth:
+        return growth_of_members(self.members)
+
 
 @dataclass(frozen=True, slots=True)
-class ChoiceCell:
+class ChoiceCell(ColumnCell):
     """A union.  A null branch gives null.  With ``places``, each other branch is a member of a struct.  Without
     ``places``, the union has one other branch, and its value is the cell.
     """
 
-    path: str
-    column: pa.DataType | None
     branches: Sequence[Cell]
     """By the index of the branch; a null branch is ``SkippedCell``."""
     places: Sequence[int | None] = ()
     names: Sequence[str] = ()
     """Names of the members of the struct, by their places."""
 
+    @property
+    def growth(self) -> CellGrowth:
+        return growth_together(branch.growth for branch in self.branches)
 
-Cell = (
-    SkippedCell | NullCell | BoolCell | NumberCell | FloatCell | DecimalCell | TextCell | UuidTextCell | ZonedTextCell
-    | EnumCell | BytesCell | ItemsCell | MapCell | StructCell | ChoiceCell
-)  # fmt: skip
+
+def growth_of_members(members: Sequence[Member]) -> CellGrowth:
+    """Return the growth of a record."""
+    return growth_together(cell.growth for cell, _ in members)
 
 
 def is_null(cell: Cell) -> bool:

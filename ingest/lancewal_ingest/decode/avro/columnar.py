@@ -19,21 +19,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lancewal_ingest.decode.avro.cells import (
-    BoolCell,
-    BytesCell,
+    AvroNumber,
     Cell,
     ChoiceCell,
     DecimalCell,
     EnumCell,
-    FloatCell,
     ItemsCell,
     MapCell,
+    Member,
     NullCell,
-    NumberCell,
     SkippedCell,
     StructCell,
-    TextCell,
-    UuidTextCell,
     ZonedTextCell,
     is_null,
 )
@@ -48,20 +44,22 @@ from lancewal_ingest.decode.avro.schema import (
     takes_no_bytes,
 )
 from lancewal_ingest.decode.framed.arrays import (
-    as_wide,
-    binaries,
-    exact_binaries,
+    blobs,
     fixed_width,
+    float_items,
+    floats,
     integer_items,
+    item_by_item,
     list_of,
     map_of,
+    numbers,
     struct_of,
     texts,
     truths,
     uuids,
-    values_of,
     vectors,
 )
+from lancewal_ingest.decode.framed.cells import BoolCell, BytesCell, FloatCell, TextCell, UuidTextCell
 from lancewal_ingest.decode.framed.cursors import Cursors, Integers
 from lancewal_ingest.decode.json.transport import cast_text, timestamp_form
 from lancewal_ingest.decode.value_decoder import Mask
@@ -76,7 +74,7 @@ _DEPTH_MAX = 8
 """Most types inside each other, of those that are passed over, that are read here."""
 
 
-def read_columns(members: Sequence[tuple[Cell, int | None]], cursors: Cursors) -> dict[int, pa.Array]:
+def read_columns(members: Sequence[Member], cursors: Cursors) -> dict[int, pa.Array]:
     """Return the array of each column that the datums have, by the column's index.  The array holds no valid cell for
     rows in ``Cursors.doubtful``.
     """
@@ -121,39 +119,15 @@ def _integers(cursors: Cursors, live: Mask | None, *, long: bool) -> npt.NDArray
     return values
 
 
-def _number(cell: NumberCell, cursors: Cursors, live: Mask | None) -> pa.Array:
+def _number(cell: AvroNumber, cursors: Cursors, live: Mask | None) -> pa.Array:
     found, wrong = numbers(cell, _integers(cursors, live, long=cell.long), live)
     if wrong is not None:
         cursors.doubt(wrong, live)
     return found
 
 
-def numbers(cell: NumberCell, values: npt.NDArray[np.int64], live: Mask | None) -> tuple[pa.Array, Mask | None]:
-    """Return the array of a column for these values, and a mask of the rows whose value does not fit the column."""
-    wrong: Mask = np.zeros(len(values), np.bool_)
-    if cell.least > -(1 << 63):
-        wrong |= values < cell.least
-    if cell.most < (1 << 63) - 1:
-        wrong |= values > cell.most
-    if cell.times > 1:
-        values = values * cell.times
-    if cell.per > 1:
-        whole = values // cell.per
-        wrong |= whole * cell.per != values
-        values = whole
-    if cell.floating:
-        found = fixed_width(values.astype(cell.column.to_pandas_dtype()), cell.column, live)
-    else:
-        bits = cell.column.bit_width
-        found = fixed_width(values if bits == 64 else values.astype(f"<i{bits // 8}"), cell.column, live)
-    return found, wrong if wrong.any() else None
-
-
 def _float(cell: FloatCell, cursors: Cursors, live: Mask | None) -> pa.Array:
-    values: npt.NDArray[Any] = cursors.word()
-    values = values.view("<f8") if cell.width == 8 else values.astype("<u4").view("<f4")
-    cursors.move(cell.width, live)
-    return fixed_width(as_wide(values, cell.column), cell.column, live)
+    return floats(cell, cursors, live, live)
 
 
 def _sizes(size: int | None, cursors: Cursors, live: Mask | None) -> Integers:
@@ -201,7 +175,7 @@ def _text(cell: TextCell, cursors: Cursors, live: Mask | None) -> pa.Array:
 
 
 def _uuid(cell: UuidTextCell, cursors: Cursors, live: Mask | None) -> pa.Array:
-    return uuids(cursors, _sizes(None, cursors, live), cell.column, live, live)
+    return uuids(cell, cursors, _sizes(None, cursors, live), live, live)
 
 
 def _zoned(cell: ZonedTextCell, cursors: Cursors, live: Mask | None) -> pa.Array:
@@ -231,14 +205,7 @@ def _indexes(count: int, cursors: Cursors, live: Mask | None) -> Integers:
 
 
 def _bytes(cell: BytesCell, cursors: Cursors, live: Mask | None) -> pa.Array:
-    return blobs(cell, _sizes(cell.size, cursors, live), cursors, live)
-
-
-def blobs(cell: BytesCell, sizes: Integers, cursors: Cursors, live: Mask | None) -> pa.Array:
-    """Return an array of the bytes at the cursors.  ``sizes``: the number of bytes in each row."""
-    if cell.exactly is None:
-        return binaries(cursors, sizes, cell.column, live)
-    return exact_binaries(cursors, sizes, cell.exactly, cell.column, (live, live))
+    return blobs(cell, cursors, _sizes(cell.size, cursors, live), live, live)
 
 
 def _struct(cell: StructCell, cursors: Cursors, live: Mask | None) -> pa.Array:
@@ -293,18 +260,17 @@ def _items(cell: ItemsCell, cursors: Cursors, live: Mask | None) -> Any:
     width = item.width if isinstance(item, FloatCell) else 0
     most = cursors.ends - cursors.at
     wrong = (counts < 0) | (counts > (most // width if width else most))
-    if not width and not isinstance(item, NumberCell):
+    if not width and not isinstance(item, AvroNumber):
         wrong |= counts > (ITEMS_MAX if cell.least_bytes else 0)
     vector = cell.column is not None and pa.types.is_fixed_size_list(cell.column)
     if vector:
-        wrong |= counts != cell.column.list_size  # type: ignore[union-attr]  # it is a vector
+        wrong |= counts != cell.column.list_size
     cursors.doubt(wrong, live)
     counts = np.where(wrong, 0, counts)
     filled = counts > 0
     if isinstance(item, FloatCell):
-        values = values_of(cursors.runs(counts * width), np.dtype(f"<f{width}"))
-        items = fixed_width(as_wide(values, item.column), item.column, None)
-    elif isinstance(item, NumberCell):
+        items = float_items(item, cursors, counts * width)
+    elif isinstance(item, AvroNumber):
         items = integer_items(cursors, counts, item.column, lambda few: _number(item, few, None))
     else:
         items = _one_by_one(item, cursors, counts)
@@ -321,28 +287,20 @@ def _map(cell: MapCell, cursors: Cursors, live: Mask | None) -> pa.Array:
 
 
 def _one_by_one(item: Cell, cursors: Cursors, counts: Integers) -> Any:
-    """Read the first items of all lists, then the second ones, and so on."""
-    pieces: list[pa.Array] = []
-    rows_of: list[Integers] = []
+    """Read items that are neither floats nor integers."""
     if item.column is not None and cursors.steps_left < 0:
         cursors.doubtful |= counts > 0
         counts[:] = 0
-    rows, number = np.flatnonzero(counts > 0), 0
-    while len(rows):
-        few = cursors.some(rows, cursors.at[rows])
-        pieces.append(_read(item, few, None))
-        rows_of.append(rows)
-        cursors.at[rows] = few.at
-        cursors.doubtful[rows] |= few.doubtful
-        cursors.steps_left = few.steps_left - (item.column is not None)
-        number += 1
-        rows = rows[counts[rows] > number]
-    if item.column is None:
-        return None
-    if not pieces:
-        return pa.array([], item.column)
-    order = np.argsort(np.concatenate(rows_of), kind="stable")
-    return pa.concat_arrays(pieces).take(pa.array(order))
+    left = counts.copy()
+
+    def read(few: Cursors, rows: Integers) -> tuple[Any, Mask]:
+        items = _read(item, few, None)
+        few.steps_left -= item.column is not None
+        left[rows] -= 1
+        return items, left[rows] > 0
+
+    found = item_by_item(cursors, np.flatnonzero(counts > 0), read)
+    return pa.array([], item.column) if found is None and item.column is not None else found
 
 
 def _passed(cell: SkippedCell, cursors: Cursors, live: Mask | None) -> None:
@@ -397,7 +355,7 @@ _READERS: Mapping[type, Callable[[Any, Cursors, Mask | None], Any]] = {
     SkippedCell: _passed,
     NullCell: _null,
     BoolCell: _bool,
-    NumberCell: _number,
+    AvroNumber: _number,
     FloatCell: _float,
     DecimalCell: _decimal,
     TextCell: _text,

@@ -13,8 +13,8 @@ import pyarrow as pa
 
 from lancewal_core.rows.schema import RowSchema
 from lancewal_core.wal.writer_schemas import WriterSchema
+from lancewal_ingest.decode.avro.cells import growth_of_members
 from lancewal_ingest.decode.avro.columnar import STEPS_MAX, read_columns
-from lancewal_ingest.decode.avro.growth import growth_of
 from lancewal_ingest.decode.avro.mapping import mapped
 from lancewal_ingest.decode.avro.schema import AvroType, named, parse_schema
 from lancewal_ingest.decode.avro.strict import read_datum
@@ -53,7 +53,7 @@ class AvroPayloads(TypedPayloads):
         found = mapped(writer, called, naming)
         self._members = found.members
         held = [place for _, place in self._members if place is not None]
-        super().__init__(found, held, growth_of(self._members), called, naming)
+        super().__init__(found, held, growth_of_members(self._members), called, naming)
 
     def read_columns(self, cursors: Cursors) -> dict[int, pa.Array]:
         return read_columns(self._members, cursors)

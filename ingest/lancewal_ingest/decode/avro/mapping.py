@@ -9,21 +9,17 @@ import pyarrow as pa
 
 from lancewal_core.rows.schema import RowSchema
 from lancewal_ingest.decode.avro.cells import (
-    BoolCell,
-    BytesCell,
+    AvroNumber,
     Cell,
     ChoiceCell,
     DecimalCell,
     EnumCell,
-    FloatCell,
     ItemsCell,
     MapCell,
+    Member,
     NullCell,
-    NumberCell,
     SkippedCell,
     StructCell,
-    TextCell,
-    UuidTextCell,
     ZonedTextCell,
 )
 from lancewal_ingest.decode.avro.column_of import AvroColumnTypes
@@ -41,6 +37,7 @@ from lancewal_ingest.decode.avro.schema import (
     named,
     takes_no_bytes,
 )
+from lancewal_ingest.decode.framed.cells import BoolCell, BytesCell, FloatCell, TextCell, UuidTextCell
 from lancewal_ingest.decode.framed.mapping import (
     BINARIES,
     TEXTS,
@@ -63,9 +60,8 @@ _DIGITS = {"s": 0, "ms": 3, "us": 6, "ns": 9, "millis": 3, "micros": 6, "nanos":
 _DAY_S = 86_400
 
 
-def mapped(writer: AvroType, rows: RowSchema, naming: Naming) -> Mapped[tuple[Cell, int | None]]:
-    """Return the cells of a writer schema.  Each cell has the index of its column, or None if the contract passes the
-    field over.
+def mapped(writer: AvroType, rows: RowSchema, naming: Naming) -> Mapped[Member]:
+    """Return the cells of a writer schema, with the places of their columns; None for fields that are passed over.
 
     ``rows``: the columns, by the names that records use now.
     """
@@ -85,10 +81,10 @@ class _Cells:
         self._mapper = mapper
         self._advice = advice
 
-    def members(self, fields: Iterable[tuple[str, AvroType]], level: Level) -> list[tuple[Cell, int | None]]:
+    def members(self, fields: Iterable[tuple[str, AvroType]], level: Level) -> list[Member]:
         return self._mapper.members(fields, level, self.member)
 
-    def member(self, field: PlacedField[AvroType]) -> tuple[Cell, int | None]:
+    def member(self, field: PlacedField[AvroType]) -> Member:
         if field.column is None:
             return SkippedCell(field.type, field.path), None
         return self.cell(field.type, field.column, field.names, field.path), field.place
@@ -118,7 +114,7 @@ class _Cells:
         words = "" if self._advice is None else self._advice.of_type(column, type_)
         if found is None:
             raise mismatch(column, path, described(type_) + (words and f". {words}"))
-        if isinstance(found, NumberCell) and words:
+        if isinstance(found, AvroNumber) and words:
             return replace(found, expected=f"{found.expected}. {words}")
         return found
 
@@ -149,7 +145,7 @@ class _Cells:
         return ItemsCell(path, column, item, 0 if takes_no_bytes(items) else 1)
 
 
-def _with_bytes(members: Sequence[tuple[Cell, int | None]]) -> Sequence[tuple[Cell, int | None]]:
+def _with_bytes(members: Sequence[Member]) -> Sequence[Member]:
     """Return the members without those that are passed over and take no bytes, of which a record may have very many."""
     return [(cell, place) for cell, place in members if not (isinstance(cell, SkippedCell) and takes_no_bytes(cell.of))]
 
@@ -176,7 +172,7 @@ def _plain(type_: AvroPlain, column: pa.DataType, path: str) -> Cell | None:
     return None
 
 
-def _number(type_: AvroPlain, column: pa.DataType, path: str) -> NumberCell | None:
+def _number(type_: AvroPlain, column: pa.DataType, path: str) -> AvroNumber | None:
     long, name = type_.kind == "long", "" if type_.logical is None else type_.logical.name
     all_ = _INTEGERS[type_.kind]
     local, _, unit = name.rpartition("-")
@@ -201,7 +197,8 @@ def _number(type_: AvroPlain, column: pa.DataType, path: str) -> NumberCell | No
         return None
     least, most = max(all_.start, own.start), min(all_.stop, own.stop) - 1
     expected = f"a number from {least} to {most}" + (f" that {column} holds without a rest" if per > 1 else "")
-    return NumberCell(path, column, long, least, most, times, per, expected, bool(pa.types.is_floating(column)))
+    floating = bool(pa.types.is_floating(column))
+    return AvroNumber(path, column, least, most, expected, floating, times, per, long=long)
 
 
 def _is_in_units(column: pa.DataType, what: str) -> bool:
@@ -224,7 +221,7 @@ def _decimal(logical: Logical | None, size: int | None, column: pa.DataType, pat
 
 def _bytes(size: int | None, column: pa.DataType, path: str, logical: Logical | None = None) -> BytesCell | None:
     if column in BINARIES:
-        return BytesCell(path, column, size, None)
+        return BytesCell(path, column, None, size)
     is_uuid = column == pa.uuid() and logical is not None and logical.name == "uuid"
     exactly = 16 if is_uuid else size_of(column)
-    return None if exactly is None or exactly != (size or exactly) else BytesCell(path, column, size, exactly)
+    return None if exactly is None or exactly != (size or exactly) else BytesCell(path, column, exactly, size)

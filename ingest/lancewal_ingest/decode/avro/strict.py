@@ -17,28 +17,24 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from functools import lru_cache
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lancewal_ingest.decode.avro.cells import (
-    BoolCell,
-    BytesCell,
+    AvroNumber,
     Cell,
     ChoiceCell,
     DecimalCell,
     EnumCell,
-    FloatCell,
     ItemsCell,
     MapCell,
+    Member,
     NullCell,
-    NumberCell,
     SkippedCell,
     StructCell,
-    TextCell,
-    UuidTextCell,
     ZonedTextCell,
     is_null,
 )
@@ -53,8 +49,18 @@ from lancewal_ingest.decode.avro.schema import (
     AvroUnion,
     takes_no_bytes,
 )
-from lancewal_ingest.decode.framed.assembly import FLOATS, REFUSED, ValueBytes, items_of, uuid_of, vector_of
-from lancewal_ingest.decode.framed.assembly import malformed as malformed_at
+from lancewal_ingest.decode.framed.assembly import (
+    REFUSED,
+    ValueBytes,
+    items_of,
+    malformed,
+    number_of,
+    read_bytes,
+    read_float,
+    read_text,
+    read_uuid,
+)
+from lancewal_ingest.decode.framed.cells import BoolCell, BytesCell, FloatCell, TextCell, UuidTextCell
 from lancewal_ingest.decode.json.cells import CellReader, cell_reader
 from lancewal_ingest.decode.outcomes import Refusal
 
@@ -72,21 +78,19 @@ class Datum(ValueBytes):
         self.items_left = len(data)
         """Items of arrays and maps that may still come."""
 
-    def where(self, of: Cell) -> str:
-        return _where(of)
-
-    def number(self, cell: Cell) -> int:
+    def number(self, of: object) -> int:
         """Return the next number, which has at most 64 bits."""
         if self.at < len(self.data) and (first := self.data[self.at]) < 0x80:
             self.at += 1
             return (first >> 1) ^ -(first & 1)
-        value = self.long_varint(len(self.data), cell)
+        value = self.long_varint(len(self.data), of)
         return (value >> 1) ^ -(value & 1)
 
-    def bytes(self, size: int, cell: Cell) -> bytes:
-        """Return the next ``size`` bytes."""
+    length = number
+
+    def bytes(self, size: int, of: object) -> bytes:
         if not 0 <= size <= len(self.data) - self.at:
-            malformed(cell, "a length of at most the bytes that remain")
+            malformed(of, "a length of at most the bytes that remain")
         begin, self.at = self.at, self.at + size
         return self.data[begin : self.at]
 
@@ -109,8 +113,8 @@ class Datum(ValueBytes):
                 malformed(cell, "a block that has the bytes that it says")
 
 
-def read_datum(members: Sequence[tuple[Cell, int | None]], data: bytes, keys: Mapping[int, str]) -> dict[int, Any]:
-    """Return the cell of each column that the datum has, by the column's index.
+def read_datum(members: Sequence[Member], data: bytes, keys: Mapping[int, str]) -> dict[int, Any]:
+    """Return the cell of each column that the datum has, by the column's place.
 
     ``keys``: the name of each primary key column, by its index.
     """
@@ -135,14 +139,6 @@ def read_cell(cell: Cell, datum: Datum) -> Any:
     return _READERS[type(cell)](cell, datum)
 
 
-def malformed(cell: Cell, expected: str) -> NoReturn:
-    malformed_at(_where(cell), expected)
-
-
-def _where(cell: Cell) -> str:
-    return f"{'field' if cell.column is None else 'column'} {cell.path!r}"
-
-
 def _null(_: NullCell, __: Datum) -> None:
     return None
 
@@ -165,24 +161,12 @@ def _integer(datum: Datum, cell: Cell, *, long: bool) -> int:
     return value
 
 
-def _number(cell: NumberCell, datum: Datum) -> object:
-    value = _integer(datum, cell, long=cell.long)
-    if not cell.least <= value <= cell.most or value * cell.times % cell.per:
-        return datum.refuse("range", cell.path, cell.expected)
-    return float(value) if cell.floating else value * cell.times // cell.per
-
-
-def _float(cell: FloatCell, datum: Datum) -> float:
-    found: float = FLOATS[cell.width].unpack(datum.bytes(cell.width, cell))[0]
-    return found
-
-
-def _length(size: int | None, datum: Datum, cell: Cell) -> int:
-    return datum.number(cell) if size is None else size
+def _number(cell: AvroNumber, datum: Datum) -> object:
+    return number_of(cell, _integer(datum, cell, long=cell.long), datum)
 
 
 def _decimal(cell: DecimalCell, datum: Datum) -> object:
-    data = datum.bytes(_length(cell.size, datum, cell), cell)
+    data = datum.run(cell) if cell.size is None else datum.bytes(cell.size, cell)
     if not data:
         malformed(cell, "a decimal, which has a byte at least")
     unscaled = int.from_bytes(data, "big", signed=True)
@@ -191,20 +175,8 @@ def _decimal(cell: DecimalCell, datum: Datum) -> object:
     return Decimal(f"{unscaled}e-{cell.scale}")
 
 
-def _text(cell: TextCell | ZonedTextCell, datum: Datum) -> str:
-    return datum.text_of(datum.bytes(datum.number(cell), cell), cell)
-
-
-def _uuid(cell: UuidTextCell, datum: Datum) -> object:
-    text = datum.bytes(datum.number(cell), cell)
-    found = uuid_of(text)
-    if found is None:
-        return datum.refuse("type", cell.path, "a uuid of 32 hexadecimal digits with four dashes")
-    return found
-
-
 def _zoned(cell: ZonedTextCell, datum: Datum) -> object:
-    text = _text(cell, datum)
+    text = read_text(cell, datum)
     try:
         return _time_reader(cell.column)(text, cell.path)
     except Refusal as refusal:
@@ -227,15 +199,6 @@ def _index(datum: Datum, count: int, cell: Cell, word: str) -> int:
     return index
 
 
-def _bytes(cell: BytesCell, datum: Datum) -> Any:
-    data = datum.bytes(_length(cell.size, datum, cell), cell)
-    if cell.exactly is not None and len(data) != cell.exactly:
-        return datum.refuse("type", cell.path, f"{cell.exactly} bytes")
-    if pa.types.is_fixed_size_list(cell.column):
-        return vector_of(data, cell.column)
-    return data
-
-
 def _items(cell: ItemsCell, datum: Datum) -> Any:
     item = cell.item
     found: Any
@@ -252,8 +215,8 @@ def _items(cell: ItemsCell, datum: Datum) -> Any:
         found = items_of((None if one is REFUSED else one for one in given), item.column)
     if pa.types.is_list(cell.column):
         return found
-    if len(found) != cell.column.list_size or found.null_count:  # type: ignore[union-attr]  # only what is passed over has no column
-        return datum.refuse("type", cell.path, f"{cell.column.list_size} items, none of them null")  # type: ignore[union-attr]  # likewise
+    if len(found) != cell.column.list_size or found.null_count:
+        return datum.refuse("type", cell.path, f"{cell.column.list_size} items, none of them null")
     return found.to_numpy()
 
 
@@ -307,7 +270,7 @@ def _passed(cell: SkippedCell, datum: Datum) -> None:
                 _pass_leaf(type_, datum, cell)
         if len(frames) > DEPTH_MAX + 1:
             raise Refusal(
-                "too_deep", f"{_where(cell)}: expected at most {DEPTH_MAX} records, arrays and maps inside each other"
+                "too_deep", f"{cell}: expected at most {DEPTH_MAX} records, arrays and maps inside each other"
             )
 
 
@@ -320,7 +283,7 @@ def _items_of(datum: Datum, items: AvroType, cell: Cell) -> Iterator[AvroType]:
 def _values_of(datum: Datum, values: AvroType, cell: Cell) -> Iterator[AvroType]:
     for count in datum.blocks(cell):
         for _ in range(count):
-            datum.bytes(datum.number(cell), cell)
+            datum.run(cell)
             yield values
 
 
@@ -337,21 +300,21 @@ def _pass_leaf(type_: AvroType, datum: Datum, cell: Cell) -> None:
         case AvroPlain(kind="float" | "double" as kind):
             datum.bytes(4 if kind == "float" else 8, cell)
         case AvroPlain(kind="bytes" | "string"):
-            datum.bytes(datum.number(cell), cell)
+            datum.run(cell)
 
 
 _READERS: Mapping[type, Callable[[Any, Datum], Any]] = {
     SkippedCell: _passed,
     NullCell: _null,
     BoolCell: _bool,
-    NumberCell: _number,
-    FloatCell: _float,
+    AvroNumber: _number,
+    FloatCell: read_float,
     DecimalCell: _decimal,
-    TextCell: _text,
-    UuidTextCell: _uuid,
+    TextCell: read_text,
+    UuidTextCell: read_uuid,
     ZonedTextCell: _zoned,
     EnumCell: _symbol,
-    BytesCell: _bytes,
+    BytesCell: read_bytes,
     ItemsCell: _items,
     MapCell: _map,
     StructCell: _struct,

@@ -13,19 +13,11 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from lancewal_ingest.decode.avro.cells import (
-    BytesCell,
-    Cell,
-    ChoiceCell,
-    DecimalCell,
-    FloatCell,
-    ItemsCell,
-    MapCell,
-    NumberCell,
-    StructCell,
-)
-from lancewal_ingest.decode.avro.columnar import blobs, decimals, numbers
+from lancewal_ingest.decode.avro.cells import Cell, ChoiceCell, DecimalCell, ItemsCell, MapCell, StructCell
+from lancewal_ingest.decode.avro.columnar import decimals
 from lancewal_ingest.decode.connect.wire import is_float_vector, value_cell
+from lancewal_ingest.decode.framed.arrays import blobs, numbers
+from lancewal_ingest.decode.framed.cells import BytesCell, FloatCell, NumberCell
 from lancewal_ingest.decode.framed.cursors import Cursors
 from lancewal_ingest.decode.json.transport import lift_vector, rows_with
 from lancewal_ingest.decode.outcomes import Refusal
@@ -108,7 +100,7 @@ def _of_bytes(cell: DecimalCell | BytesCell, array: pa.Array, note: Note) -> pa.
         found = decimals(cell, sizes, cursors, live)
         kind, expected = "range", f"a decimal of 1 to {cell.precision} digits, as its schema and the column say"
     else:
-        found = blobs(cell, sizes, cursors, live)
+        found = blobs(cell, cursors, sizes, live, live)
         kind, expected = "type", f"{cell.exactly} bytes"
     if cursors.doubtful.any():
         note(cursors.doubtful, kind, f"column {cell.path!r}: expected {expected}")
@@ -117,7 +109,6 @@ def _of_bytes(cell: DecimalCell | BytesCell, array: pa.Array, note: Note) -> pa.
 
 def _items(cell: ItemsCell, array: pa.Array, note: Note) -> pa.Array:
     column = cell.column
-    assert column is not None  # only what is passed over has no column
     if is_float_vector(cell):
         if array.type == column:
             return array
@@ -156,7 +147,6 @@ def _map(cell: MapCell, array: pa.Array, note: Note) -> pa.Array:
 
 def _struct(cell: StructCell, array: pa.Array, note: Note) -> pa.Array:
     column = cell.column
-    assert column is not None  # only what is passed over has no column
     held = {place: member for member, place in cell.members if place is not None}
     live = _valid(array) if array.null_count else None
     children = []

@@ -13,18 +13,17 @@ import pyarrow as pa
 
 from lancewal_core.rows.schema import RowSchema
 from lancewal_ingest.decode.avro.cells import (
-    BytesCell,
+    AvroNumber,
     Cell,
     ChoiceCell,
     DecimalCell,
-    FloatCell,
     ItemsCell,
     MapCell,
-    NumberCell,
     StructCell,
     is_null,
 )
 from lancewal_ingest.decode.avro.schema import AvroArray, AvroField, AvroRecord, AvroType, AvroUnion
+from lancewal_ingest.decode.framed.cells import BytesCell, FloatCell
 from lancewal_ingest.decode.naming import Form, Names, Naming
 
 ABSENT = pa.bool_()
@@ -62,7 +61,7 @@ def wire_type(cell: Cell) -> pa.DataType:
     """Return the type in which the JSON decoder reads a cell."""
     cell = value_cell(cell)
     match cell:
-        case NumberCell(long=long):
+        case AvroNumber(long=long):
             return pa.int64() if long else pa.int32()
         case FloatCell(width=width):
             return pa.float32() if width == 4 else pa.float64()
@@ -72,7 +71,7 @@ def wire_type(cell: Cell) -> pa.DataType:
             return pa.binary() if pa.types.is_fixed_size_list(column) else column
         case ItemsCell(column=column, item=item):
             if is_float_vector(cell):
-                return pa.list_(wire_type(item), column.list_size)  # type: ignore[union-attr]  # it is a vector
+                return pa.list_(wire_type(item), column.list_size)
             return pa.list_(wire_type(item))
         case MapCell(entries=ItemsCell(item=StructCell(members=members))):
             return pa.map_(pa.string(), wire_type(members[1][0]))

@@ -5,8 +5,9 @@ the stored schemas that they name, and ``kept`` limits what stays in memory of s
 frame, and ``json_schema_columns`` has column types for the properties of such a schema.
 
 Formats with schemas that have fields share the rest.  ``mapping`` finds the column of a field, and ``new_columns`` says what
-columns of new fields may be.  ``typed`` decodes payloads by a columnar and a strict reader.  ``cursors`` and ``arrays`` are
-for the columnar one, ``assembly`` for the strict one.  ``protobuf`` is the room of such a format.  Avro's is beside this room.
+columns of new fields may be.  ``cells`` are those of both formats, with bounds of their memory.  ``typed`` decodes payloads
+by a columnar and a strict reader.  ``cursors`` and ``arrays`` are for the columnar one, ``assembly`` for the strict one.
+``protobuf`` is the room of such a format.  Avro's is beside this room.
 
 May import: decode, decode.json.
 """

@@ -16,6 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lancewal_ingest.decode.framed.cells import BytesCell, FloatCell, NumberCell, UuidTextCell
 from lancewal_ingest.decode.framed.cursors import Cursors, Integers
 from lancewal_ingest.decode.value_decoder import Mask
 
@@ -39,9 +40,43 @@ def fixed_width(values: npt.NDArray[Any], type_: pa.DataType, valid: Mask | None
     return pa.Array.from_buffers(type_, len(values) if count is None else count, buffers)
 
 
-def as_wide(values: npt.NDArray[Any], column: pa.DataType) -> npt.NDArray[Any]:
-    """Return floats in the width of the column, which must not be narrower than that of ``values``."""
-    return values if values.itemsize * 8 == column.bit_width else values.astype("<f8")
+def numbers(cell: NumberCell, values: npt.NDArray[Any], valid: Mask | None) -> tuple[pa.Array, Mask | None]:
+    """Return the array of a column for these values, and a mask of the rows whose value does not fit the column."""
+    wrong: Mask = np.zeros(len(values), np.bool_)
+    limits = np.iinfo(values.dtype)
+    if cell.least > limits.min:
+        wrong |= values < cell.least
+    if cell.most < limits.max:
+        wrong |= values > cell.most
+    if cell.times > 1:
+        values = values * cell.times
+    if cell.per > 1:
+        whole = values // cell.per
+        wrong |= whole * cell.per != values
+        values = whole
+    form = cell.column.to_pandas_dtype() if cell.floating else f"<i{cell.column.bit_width // 8}"
+    found = fixed_width(values.astype(form, copy=False), cell.column, valid)
+    return found, wrong if wrong.any() else None
+
+
+def floats(cell: FloatCell, cursors: Cursors, live: Mask | None, valid: Mask | None) -> pa.Array:
+    """Return the next float of each row."""
+    word = cursors.word()
+    cursors.move(cell.width, live)
+    if live is not None:
+        word *= live
+    return _wide_floats(cell, word.view("<f8") if cell.width == 8 else word.astype("<u4").view("<f4"), valid)
+
+
+def float_items(cell: FloatCell, cursors: Cursors, sizes: Integers) -> pa.Array:
+    """Return the floats in the next bytes of all rows.  ``sizes``: what ``Cursors.room`` returned."""
+    return _wide_floats(cell, values_of(cursors.runs(sizes), np.dtype(f"<f{cell.width}")), None)
+
+
+def _wide_floats(cell: FloatCell, values: npt.NDArray[Any], valid: Mask | None) -> pa.Array:
+    """Return an array of floats.  Those of the column are as wide or wider."""
+    wide = values if cell.width * 8 == cell.column.bit_width else values.astype("<f8")
+    return fixed_width(wide, cell.column, valid)
 
 
 def truths(found: npt.NDArray[Any], column: pa.DataType, valid: Mask | None) -> pa.Array:
@@ -62,36 +97,42 @@ def texts(cursors: Cursors, sizes: Integers, column: pa.DataType, valid: Mask | 
     return _wide(found, column)
 
 
-def binaries(cursors: Cursors, sizes: Integers, column: pa.DataType, valid: Mask | None) -> pa.Array:
-    """Return the next bytes of each row, for a column of bytes of any length."""
-    runs = cursors.runs(sizes)
-    found = pa.Array.from_buffers(pa.binary(), len(runs), [validity(valid), *runs.buffers()[1:]])
-    return _wide(found, column)
+def blobs(cell: BytesCell, cursors: Cursors, sizes: Integers, live: Mask | None, valid: Mask | None) -> pa.Array:
+    """Return the next bytes of each row, as the column needs them.  ``sizes``: what ``Cursors.room`` returned."""
+    if cell.exactly is None:
+        runs = cursors.runs(sizes)
+        found = pa.Array.from_buffers(pa.binary(), len(runs), [validity(valid), *runs.buffers()[1:]])
+        return _wide(found, cell.column)
+    if cell.blank:
+        live = valid = _filled(sizes, live)
+    data, whole = _exact_runs(cell.exactly, cursors, sizes, live)
+    return _of_bytes(data, whole, cell.column, valid)
 
 
-def exact_binaries(
-    cursors: Cursors, sizes: Integers, exactly: int, column: pa.DataType, masks: tuple[Mask | None, Mask | None]
-) -> pa.Array:
-    """Return the next bytes of each row, for a column whose values all have ``exactly`` bytes.  ``masks``: the live
-    rows, and the valid ones.
-    """
-    live, valid = masks
-    whole = sizes == exactly
-    cursors.doubt(~whole, live)
-    data = values_of(cursors.runs(np.where(whole, sizes, 0)), np.dtype(np.uint8)).reshape(-1, exactly)
-    return _of_bytes(data, whole, column, valid)
-
-
-def uuids(cursors: Cursors, sizes: Integers, column: pa.DataType, live: Mask | None, valid: Mask | None) -> pa.Array:
-    """Return uuids, parsed from the next bytes of each row, which hold the text of a uuid."""
-    whole = sizes == 36
-    cursors.doubt(~whole, live)
-    letters = values_of(cursors.runs(np.where(whole, sizes, 0)), np.dtype(np.uint8)).reshape(-1, 36)
+def uuids(cell: UuidTextCell, cursors: Cursors, sizes: Integers, live: Mask | None, valid: Mask | None) -> pa.Array:
+    """Return uuids, parsed from the next bytes of each row.  ``sizes``: what ``Cursors.room`` returned."""
+    if cell.blank:
+        live = valid = _filled(sizes, live)
+    letters, whole = _exact_runs(36, cursors, sizes, live)
     digits = _HEX[np.delete(letters, _DASHES, axis=1)]
     wrong = (letters[:, _DASHES] != ord("-")).any(axis=1) | (digits >= 0x80).any(axis=1)
     cursors.doubtful[np.flatnonzero(whole)[wrong]] = True
     halves = digits[:, 0::2] << 4, digits[:, 1::2] & 0xF
-    return _of_bytes(np.bitwise_or(*halves), whole, column, valid)
+    return _of_bytes(np.bitwise_or(*halves), whole, cell.column, valid)
+
+
+def _filled(sizes: Integers, live: Mask | None) -> Mask:
+    """Return the live rows whose value has bytes."""
+    return sizes > 0 if live is None else live & (sizes > 0)
+
+
+def _exact_runs(
+    exactly: int, cursors: Cursors, sizes: Integers, live: Mask | None
+) -> tuple[npt.NDArray[np.uint8], Mask]:
+    """Return the next bytes of the rows that have ``exactly`` so many, a line for each, and which rows these are."""
+    whole = sizes == exactly
+    cursors.doubt(~whole, live)
+    return values_of(cursors.runs(np.where(whole, sizes, 0)), np.dtype(np.uint8)).reshape(-1, exactly), whole
 
 
 def struct_of(column: pa.DataType, children: Mapping[int, pa.Array], count: int, valid: Mask | None) -> pa.Array:
@@ -170,6 +211,28 @@ def integer_items(
         cursors.doubtful[rows[few.doubtful]] = True
     cursors.at = np.where(wrong | (counts == 0), cursors.at, ends)
     return pa.concat_arrays(pieces) if pieces else pa.nulls(0, column)
+
+
+def item_by_item(cursors: Cursors, rows: Integers, read: Callable[[Cursors, Integers], tuple[Any, Mask]]) -> Any:
+    """Read the first items of all ``rows``, then the second ones, and so on.  Return the items row by row; None without any.
+
+    ``read`` reads an item at the cursors of some rows.  It returns the items, or None if these are passed over, and which of
+    the rows have a further item."""
+    pieces: list[Any] = []
+    rows_of: list[Integers] = []
+    while len(rows):
+        few = cursors.some(rows, cursors.at[rows])
+        items, more = read(few, rows)
+        pieces.append(items)
+        rows_of.append(rows)
+        cursors.at[rows] = few.at
+        cursors.doubtful[rows] |= few.doubtful
+        cursors.steps_left = few.steps_left
+        rows = rows[more]
+    if not pieces or pieces[0] is None:
+        return None
+    order = np.argsort(np.concatenate(rows_of), kind="stable")
+    return pa.concat_arrays(pieces).take(pa.array(order))
 
 
 def values_of(runs: pa.Array, form: np.dtype[Any]) -> npt.NDArray[Any]:

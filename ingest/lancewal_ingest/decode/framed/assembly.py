@@ -1,4 +1,4 @@
-"""Parts that strict readers of binary values share: bytes of one value, its cells, and the Arrow arrays of cells.
+"""Parts that strict readers of binary values share: bytes of one value, readers of its cells, and the Arrow arrays of cells.
 
 The items of a list come as an array.  So a long list takes the memory of ``ITEMS_AT_ONCE`` Python values, whatever is in it.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import struct
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from itertools import islice
@@ -15,19 +16,22 @@ from typing import Any, NoReturn
 import numpy as np
 import pyarrow as pa
 
+from lancewal_ingest.decode.framed.cells import BytesCell, ColumnCell, FloatCell, NumberCell, UuidTextCell
 from lancewal_ingest.decode.outcomes import Refusal
 
 ITEMS_AT_ONCE = 10_000
 _VARINT_BYTES_MAX = 10
-FLOATS = {4: struct.Struct("<f"), 8: struct.Struct("<d")}
+_FLOATS = {4: struct.Struct("<f"), 8: struct.Struct("<d")}
 """Forms of floats, by their bytes."""
 REFUSED = object()
 """Cell that its column cannot hold.  It is not null."""
 _UUID = re.compile(rb"[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}")
 
 
-class ValueBytes:
-    """The bytes of one value, and the index of the next byte to read."""
+class ValueBytes(ABC):
+    """The bytes of one value, and the index of the next byte to read.
+
+    Methods take ``of``, the cell, field or message that is being read: ``str`` of it names it in messages."""
 
     __slots__ = ("at", "data", "late")
 
@@ -36,6 +40,18 @@ class ValueBytes:
         self.at = 0
         self.late: Refusal | None = None
         """The first refusal that comes from a column, and not from the bytes."""
+
+    @abstractmethod
+    def length(self, of: object) -> int:
+        """Return the next length, which may be more than the bytes that remain."""
+
+    def run(self, of: object) -> bytes:
+        """Return the next bytes, whose length comes first."""
+        return self.bytes(self.length(of), of)
+
+    @abstractmethod
+    def bytes(self, size: int, of: object) -> bytes:
+        """Return the next ``size`` bytes."""
 
     def refuse(self, kind: str, path: str, expected: str) -> object:
         """Note that a column cannot hold its cell, and return ``REFUSED``."""
@@ -47,11 +63,7 @@ class ValueBytes:
             self.late = refusal
         return REFUSED
 
-    def where(self, of: Any) -> str:
-        """Return the name of a cell's place in the schema, for a message."""
-        return str(of)
-
-    def long_varint(self, end: int, of: Any) -> int:
+    def long_varint(self, end: int, of: object) -> int:
         """Return the next integer, which has several bytes and at most 64 bits.  ``end``: the index after the last byte
         that the integer may use.
         """
@@ -63,26 +75,54 @@ class ValueBytes:
                 break
             shift += 7
         else:
-            malformed(self.where(of), "an integer, of at most 10 bytes")
+            malformed(of, "an integer, of at most 10 bytes")
         if value >> 64:
-            malformed(self.where(of), "an integer of at most 64 bits")
+            malformed(of, "an integer of at most 64 bits")
         return value
 
-    def text_of(self, data: bytes, of: Any) -> str:
-        try:
-            return data.decode()
-        except UnicodeDecodeError:
-            malformed(self.where(of), "text in UTF-8")
+
+def malformed(of: object, expected: str) -> NoReturn:
+    """Raise ``Refusal`` of kind ``malformed``: the bytes of ``of`` do not match the schema."""
+    raise Refusal("malformed", f"{of}: expected {expected}")
 
 
-def malformed(where: str, expected: str) -> NoReturn:
-    """Raise ``Refusal`` of kind ``malformed``: the bytes at ``where`` do not match the schema."""
-    raise Refusal("malformed", f"{where}: expected {expected}")
+def number_of(cell: NumberCell, value: int, data: ValueBytes) -> object:
+    """Return the cell of an integer."""
+    if not cell.least <= value <= cell.most or value * cell.times % cell.per:
+        return data.refuse("range", cell.path, cell.expected)
+    return float(value) if cell.floating else value * cell.times // cell.per
 
 
-def vector_of(data: bytes, column: pa.DataType) -> Any:
-    """Return the items of a vector whose value is the bytes of its items, little endian."""
-    return np.frombuffer(data, np.dtype(column.value_type.to_pandas_dtype()).newbyteorder("<"))
+def read_float(cell: FloatCell, data: ValueBytes) -> float:
+    found: float = _FLOATS[cell.width].unpack(data.bytes(cell.width, cell))[0]
+    return found
+
+
+def read_text(cell: ColumnCell, data: ValueBytes) -> str:
+    try:
+        return data.run(cell).decode()
+    except UnicodeDecodeError:
+        malformed(cell, "text in UTF-8")
+
+
+def read_uuid(cell: UuidTextCell, data: ValueBytes) -> object:
+    text = data.run(cell)
+    if cell.blank and not text:
+        return None
+    if not _UUID.fullmatch(text):
+        return data.refuse("type", cell.path, "a uuid of 32 hexadecimal digits with four dashes")
+    return bytes.fromhex(text.replace(b"-", b"").decode())
+
+
+def read_bytes(cell: BytesCell, data: ValueBytes) -> Any:
+    found = data.run(cell) if cell.size is None else data.bytes(cell.size, cell)
+    if cell.blank and not found:
+        return None
+    if cell.exactly is not None and len(found) != cell.exactly:
+        return data.refuse("type", cell.path, f"{cell.exactly} bytes")
+    if pa.types.is_fixed_size_list(cell.column):
+        return np.frombuffer(found, np.dtype(cell.column.value_type.to_pandas_dtype()).newbyteorder("<"))
+    return found
 
 
 def array_of(cells: Sequence[Any], type_: pa.DataType) -> pa.Array:
@@ -101,11 +141,6 @@ def array_of(cells: Sequence[Any], type_: pa.DataType) -> pa.Array:
     if type_ == pa.uuid():
         return pa.ExtensionArray.from_storage(type_, pa.array(cells, type_.storage_type))
     return pa.array(cells, type_)
-
-
-def uuid_of(text: bytes) -> bytes | None:
-    """Return the 16 bytes of a uuid from its text; None if the text is not a uuid."""
-    return bytes.fromhex(text.replace(b"-", b"").decode()) if _UUID.fullmatch(text) else None
 
 
 def items_of(cells: Iterable[Any], type_: pa.DataType) -> pa.Array:

@@ -1,16 +1,30 @@
-"""How fields of a Protobuf message fill the columns: a tree of messages, fields and cells, which both readers follow.
+"""How fields of a Protobuf message fill the columns: messages, fields, and the cells that are not in ``framed.cells``.
 
-``columnar`` and ``strict`` read the same trees, so the rules are here once.  A field without a place is passed over: its wire
-type is checked, and its length.  What is within is not read.
+A field without a place is passed over: its wire type is checked, and its length.  What is within is not read.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal, NamedTuple
 
 import pyarrow as pa
+
+from lancewal_ingest.decode.framed.cells import (
+    BoolCell,
+    BytesCell,
+    CellGrowth,
+    ColumnCell,
+    FloatCell,
+    NumberCell,
+    TextCell,
+    UuidTextCell,
+    growth_of_items,
+    growth_of_symbols,
+    growth_together,
+    named_in_messages,
+)
 
 VARINT, FIXED64, LENGTH, GROUP, END_GROUP, FIXED32 = range(6)
 """Wire types."""
@@ -24,102 +38,61 @@ class ProtoSkipped:
 
     path: str
     column: None = None
+    growth: ClassVar[CellGrowth] = (0, 0)
 
 
-@dataclass(frozen=True, slots=True)
-class ProtoNumber:
-    """An integer.  ``zigzag``: its sign is in the lowest bit."""
+class IntegerForm(NamedTuple):
+    """How a type of integers is written."""
 
-    path: str
-    column: pa.DataType
     wire: int
     bits: int
     signed: bool
     zigzag: bool
-    least: int
-    most: int
-    """Range of values that the column allows."""
-    expected: str
-    floating: bool
-    """Whether the column has floats."""
+    """Whether the sign is in the lowest bit."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProtoNumber(NumberCell):
+    form: IntegerForm
 
 
 @dataclass(frozen=True, slots=True)
-class ProtoBool:
-    path: str
-    column: pa.DataType
-
-
-@dataclass(frozen=True, slots=True)
-class ProtoEnum:
-    path: str
-    column: pa.DataType
+class ProtoEnum(ColumnCell):
     names: Mapping[int, str]
     """Name of each number, in the order of the numbers.  An alias is not there: the first name of a number counts."""
     zero: str
     """Name that an absent value has, if it has no presence: the first one of the enumeration."""
 
-
-@dataclass(frozen=True, slots=True)
-class ProtoFloat:
-    path: str
-    column: pa.DataType
-    width: int
-    """Bytes of a value: 4 for ``float``, 8 for ``double``."""
+    @property
+    def growth(self) -> CellGrowth:
+        return growth_of_symbols(self.names.values())
 
 
 @dataclass(frozen=True, slots=True)
-class ProtoText:
-    path: str
-    column: pa.DataType
+class MessageCell(ColumnCell):
+    """A value that comes as a message."""
+
+    message: Message
+
+    @property
+    def growth(self) -> CellGrowth:
+        return self.message.growth
 
 
 @dataclass(frozen=True, slots=True)
-class ProtoUuidText:
-    """A uuid as text.  ``blank``: whether an empty text counts as a missing value."""
-
-    path: str
-    column: pa.DataType
-    blank: bool
-
-
-@dataclass(frozen=True, slots=True)
-class ProtoBytes:
-    """Bytes, stored unchanged: in a binary column, or as the items of a vector one after the other."""
-
-    path: str
-    column: pa.DataType
-    exactly: int | None
-    """Length that the column needs; None for any."""
-    blank: bool
-    """Whether no bytes are a missing value, since the column needs some, and the field has no presence."""
-
-
-@dataclass(frozen=True, slots=True)
-class ProtoMessage:
+class ProtoMessage(MessageCell):
     """A message that fills a struct."""
 
-    path: str
-    column: pa.DataType
-    message: Message
-
 
 @dataclass(frozen=True, slots=True)
-class ProtoWrapper:
+class ProtoWrapper(MessageCell):
     """A wrapper message with the value as its only field, such as ``google.protobuf.Int64Value``."""
 
-    path: str
-    column: pa.DataType
-    message: Message
-
 
 @dataclass(frozen=True, slots=True)
-class ProtoTime:
+class ProtoTime(MessageCell):
     """A ``google.protobuf.Timestamp`` or ``Duration``, which has seconds and nanoseconds."""
 
-    path: str
-    column: pa.DataType
-    message: Message
     kind: Literal["timestamp", "duration"]
     per: int
     """Units of the column in a second."""
@@ -130,11 +103,7 @@ class ProtoTime:
         return (-62_135_596_800, 253_402_300_799) if self.kind == "timestamp" else (-315_576_000_000, 315_576_000_000)
 
 
-Cell = (
-    ProtoSkipped | ProtoNumber | ProtoBool | ProtoEnum | ProtoFloat | ProtoText | ProtoUuidText | ProtoBytes | ProtoMessage
-    | ProtoWrapper | ProtoTime
-)  # fmt: skip
-
+Cell = ColumnCell | ProtoSkipped
 Form = Literal["one", "list", "vector", "map"]
 
 
@@ -160,6 +129,15 @@ class MessageField:
     oneof: int | None = None
     """The oneof of the message to which the field belongs."""
 
+    def __str__(self) -> str:
+        return named_in_messages(self.path, passed_over=self.place is None)
+
+    @property
+    def growth(self) -> CellGrowth:
+        if self.form in ("list", "map"):
+            return growth_of_items(self.cell.column, self.cell.growth)
+        return self.cell.growth
+
 
 @dataclass(frozen=True, slots=True)
 class Message:
@@ -173,21 +151,28 @@ class Message:
     names: Sequence[str] = ()
     """Names of the members of the struct, by their places."""
 
+    def __str__(self) -> str:
+        return named_in_messages(self.path, passed_over=False) if self.path else "the message"
+
+    @property
+    def growth(self) -> CellGrowth:
+        return growth_together(field.growth for field in self.fields)
+
 
 def zero_of(cell: Cell) -> object:
     """Return the cell of a field that has no presence and is absent."""
     match cell:
         case ProtoNumber(floating=False):
             return 0
-        case ProtoNumber() | ProtoFloat():
+        case ProtoNumber() | FloatCell():
             return 0.0
-        case ProtoBool():
+        case BoolCell():
             return False
         case ProtoEnum(zero=zero):
             return zero
-        case ProtoText():
+        case TextCell():
             return ""
-        case ProtoBytes(exactly=None):
+        case BytesCell(exactly=None):
             return b""
     return None
 
@@ -198,4 +183,4 @@ def needs_value(field: MessageField) -> bool:
     """
     if field.presence or field.form != "one" or field.place is None or zero_of(field.cell) is not None:
         return False
-    return not (isinstance(field.cell, ProtoUuidText | ProtoBytes) and field.cell.blank)
+    return not (isinstance(field.cell, UuidTextCell | BytesCell) and field.cell.blank)

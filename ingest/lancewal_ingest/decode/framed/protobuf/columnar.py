@@ -26,37 +26,35 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lancewal_ingest.decode.framed.arrays import (
-    as_wide,
-    binaries,
-    exact_binaries,
+    blobs,
     fixed_width,
+    float_items,
+    floats,
     integer_items,
+    item_by_item,
     list_of,
     map_of,
+    numbers,
     struct_of,
     texts,
     truths,
     uuids,
-    values_of,
     vectors,
 )
+from lancewal_ingest.decode.framed.cells import BoolCell, BytesCell, FloatCell, NumberCell, TextCell, UuidTextCell
 from lancewal_ingest.decode.framed.cursors import Cursors, Integers, signed
 from lancewal_ingest.decode.framed.protobuf.cells import (
     GROUP,
     LENGTH,
     VARINT,
     WIDTHS,
+    IntegerForm,
     Message,
     MessageField,
-    ProtoBool,
-    ProtoBytes,
     ProtoEnum,
-    ProtoFloat,
     ProtoMessage,
     ProtoNumber,
-    ProtoText,
     ProtoTime,
-    ProtoUuidText,
     ProtoWrapper,
     needs_value,
     zero_of,
@@ -215,31 +213,28 @@ def _sizes(cursors: Cursors, live: Mask | None) -> Integers:
 def _number(cell: ProtoNumber, cursors: Cursors, live: Mask | None, valid: Mask | None) -> pa.Array:
     # The range of the column lies within that of the type, so numbers of too many bits are outside it too.
     values: npt.NDArray[Any]
-    if cell.wire == VARINT:
+    if cell.form.wire == VARINT:
         word = cursors.varints(live)
-        values = signed(word) if cell.zigzag else word.view(np.int64) if cell.signed else word
+        values = signed(word) if cell.form.zigzag else word.view(np.int64) if cell.form.signed else word
     else:
-        values = _fixed(cursors, cell, live)
-    info = np.iinfo(values.dtype)
-    if cell.least > info.min:
-        cursors.doubt(values < cell.least, live)
-    if cell.most < info.max:
-        cursors.doubt(values > cell.most, live)
-    form = np.dtype(cell.column.to_pandas_dtype())
-    return fixed_width(values if values.dtype == form else values.astype(form), cell.column, valid)
+        values = _fixed(cursors, cell.form, live)
+    found, wrong = numbers(cell, values, valid)
+    if wrong is not None:
+        cursors.doubt(wrong, live)
+    return found
 
 
-def _fixed(cursors: Cursors, cell: ProtoNumber, live: Mask | None) -> npt.NDArray[Any]:
+def _fixed(cursors: Cursors, form: IntegerForm, live: Mask | None) -> npt.NDArray[Any]:
     word = cursors.word()
-    cursors.move(WIDTHS[cell.wire], live)
+    cursors.move(WIDTHS[form.wire], live)
     if live is not None:
         word *= live
-    if cell.bits == 64:
-        return word.view(np.int64) if cell.signed else word
-    return word.astype(np.uint32).view(np.int32) if cell.signed else word.astype(np.uint32)
+    if form.bits == 64:
+        return word.view(np.int64) if form.signed else word
+    return word.astype(np.uint32).view(np.int32) if form.signed else word.astype(np.uint32)
 
 
-def _bool(cell: ProtoBool, cursors: Cursors, live: Mask | None, valid: Mask | None) -> pa.Array:
+def _bool(cell: BoolCell, cursors: Cursors, live: Mask | None, valid: Mask | None) -> pa.Array:
     values = cursors.varints(live)
     cursors.doubt(values > 1, live)
     return truths(values.astype(np.bool_), cell.column, valid)
@@ -257,41 +252,16 @@ def _symbol(cell: ProtoEnum, cursors: Cursors, live: Mask | None, valid: Mask | 
     return pa.array(names, cell.column).take(pa.array(places, mask=None if valid is None else ~valid))
 
 
-def _float(cell: ProtoFloat, cursors: Cursors, live: Mask | None, valid: Mask | None) -> pa.Array:
-    word = cursors.word()
-    cursors.move(cell.width, live)
-    if live is not None:
-        word *= live
-    values: npt.NDArray[Any] = word.view("<f8") if cell.width == 8 else word.astype("<u4").view("<f4")
-    return fixed_width(as_wide(values, cell.column), cell.column, valid)
-
-
-def _text(cell: ProtoText, cursors: Cursors, live: Mask | None, valid: Mask | None) -> pa.Array:
+def _text(cell: TextCell, cursors: Cursors, live: Mask | None, valid: Mask | None) -> pa.Array:
     return texts(cursors, _sizes(cursors, live), cell.column, valid)
 
 
-def _uuid(cell: ProtoUuidText, cursors: Cursors, live: Mask | None, valid: Mask | None) -> pa.Array:
-    sizes = _sizes(cursors, live)
-    live, valid = _filled(sizes, blank=cell.blank, live=live, valid=valid)
-    return uuids(cursors, sizes, cell.column, live, valid)
+def _uuid(cell: UuidTextCell, cursors: Cursors, live: Mask | None, valid: Mask | None) -> pa.Array:
+    return uuids(cell, cursors, _sizes(cursors, live), live, valid)
 
 
-def _bytes(cell: ProtoBytes, cursors: Cursors, live: Mask | None, valid: Mask | None) -> pa.Array:
-    sizes = _sizes(cursors, live)
-    if cell.exactly is None:
-        return binaries(cursors, sizes, cell.column, valid)
-    live, valid = _filled(sizes, blank=cell.blank, live=live, valid=valid)
-    return exact_binaries(cursors, sizes, cell.exactly, cell.column, (live, valid))
-
-
-def _filled(sizes: Integers, *, blank: bool, live: Mask | None, valid: Mask | None) -> tuple[Mask | None, Mask | None]:
-    """Return the live and the valid rows, without those whose value is missing since it has no bytes."""
-    if not blank:
-        return live, valid
-    filled = sizes > 0
-    if live is not None:
-        filled &= live
-    return filled, filled
+def _bytes(cell: BytesCell, cursors: Cursors, live: Mask | None, valid: Mask | None) -> pa.Array:
+    return blobs(cell, cursors, _sizes(cursors, live), live, valid)
 
 
 def _within(message: Message, cursors: Cursors, live: Mask | None) -> dict[int, pa.Array]:
@@ -369,9 +339,8 @@ def _packed(field: MessageField, cursors: Cursors, runs: Mask, counts: Integers)
         cursors.doubtful |= wrong
         sizes = np.where(wrong, 0, sizes)
         counts[:] = sizes // width
-        if isinstance(cell, ProtoFloat):
-            values = values_of(cursors.runs(sizes), np.dtype(f"<f{width}"))
-            return fixed_width(as_wide(values, cell.column), cell.column, None)
+        if isinstance(cell, FloatCell):
+            return float_items(cell, cursors, sizes)
         rows = np.repeat(np.arange(len(sizes)), counts)
         firsts = np.cumsum(counts) - counts
         few = cursors.some(rows, cursors.at[rows] + (np.arange(len(rows)) - firsts[rows]) * width)
@@ -390,36 +359,28 @@ def _packed(field: MessageField, cursors: Cursors, runs: Mask, counts: Integers)
 
 
 def _one_by_one(field: MessageField, cursors: Cursors, here: Mask, tag: int, counts: Integers) -> pa.Array:
-    """Read the first items of all rows, then the second ones, and so on, and set the ``counts`` of items."""
+    """Read items with a tag each, and set the ``counts`` of items."""
     cell = field.cell
-    read = _READERS[type(cell)]
-    most = NUMBERS_MAX if isinstance(cell, ProtoNumber | ProtoFloat) else ITEMS_MAX
-    pieces: list[pa.Array] = []
-    rows_of: list[Integers] = []
-    rows = np.flatnonzero(here)
-    while len(rows) and len(pieces) < most:
-        few = cursors.some(rows, cursors.at[rows])
+    most = NUMBERS_MAX if isinstance(cell, NumberCell | FloatCell) else ITEMS_MAX
+
+    def read(few: Cursors, rows: Integers) -> tuple[pa.Array, Mask]:
         few.move(tag, None)
-        pieces.append(read(cell, few, None, None))
-        rows_of.append(rows)
-        cursors.at[rows] = few.at
-        cursors.doubtful[rows] |= few.doubtful
-        cursors.steps_left = few.steps_left
-        more, _ = _at_tag(field, few, field.wire)
+        items = _READERS[type(cell)](cell, few, None, None)
         counts[rows] += 1
-        rows = rows[more & ~few.doubtful]
-    order = np.argsort(np.concatenate(rows_of), kind="stable")
-    return pa.concat_arrays(pieces).take(pa.array(order))
+        more, _ = _at_tag(field, few, field.wire)
+        return items, more & ~few.doubtful & (counts[rows] < most)
+
+    return item_by_item(cursors, np.flatnonzero(here), read)
 
 
 _READERS: Mapping[type, Callable[[Any, Cursors, Mask | None, Mask | None], Any]] = {
     ProtoNumber: _number,
-    ProtoBool: _bool,
+    BoolCell: _bool,
     ProtoEnum: _symbol,
-    ProtoFloat: _float,
-    ProtoText: _text,
-    ProtoUuidText: _uuid,
-    ProtoBytes: _bytes,
+    FloatCell: floats,
+    TextCell: _text,
+    UuidTextCell: _uuid,
+    BytesCell: _bytes,
     ProtoMessage: _struct,
     ProtoWrapper: _wrapper,
     ProtoTime: _time,

@@ -21,7 +21,6 @@ from lancewal_core.wal.writer_schemas import WriterSchema
 from lancewal_ingest.decode.framed.cursors import Cursors
 from lancewal_ingest.decode.framed.payloads import check_record
 from lancewal_ingest.decode.framed.protobuf.columnar import STEPS_MAX, read_columns
-from lancewal_ingest.decode.framed.protobuf.growth import growth_of
 from lancewal_ingest.decode.framed.protobuf.mapping import mapped
 from lancewal_ingest.decode.framed.protobuf.schema import message_of
 from lancewal_ingest.decode.framed.protobuf.strict import read_message
@@ -53,7 +52,7 @@ class ProtobufPayloads(TypedPayloads):
         check_record(writer.full_name, naming)
         found, self._message = mapped(writer, called, naming)
         fields = {field.place: field for field in self._message.fields if field.place is not None}
-        super().__init__(found, list(fields), growth_of(self._message), called, naming)
+        super().__init__(found, list(fields), self._message.growth, called, naming)
         self.tells_presence = all(field.presence for place, field in fields.items() if place not in self._keys)
 
     def read_columns(self, cursors: Cursors) -> dict[int, pa.Array]:

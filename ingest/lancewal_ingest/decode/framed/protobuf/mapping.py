@@ -8,6 +8,7 @@ import pyarrow as pa
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
 from lancewal_core.rows.schema import RowSchema
+from lancewal_ingest.decode.framed.cells import BoolCell, BytesCell, FloatCell, TextCell, UuidTextCell
 from lancewal_ingest.decode.framed.mapping import (
     BINARIES,
     TEXTS,
@@ -28,18 +29,14 @@ from lancewal_ingest.decode.framed.protobuf.cells import (
     VARINT,
     Cell,
     Form,
+    IntegerForm,
     Message,
     MessageField,
-    ProtoBool,
-    ProtoBytes,
     ProtoEnum,
-    ProtoFloat,
     ProtoMessage,
     ProtoNumber,
     ProtoSkipped,
-    ProtoText,
     ProtoTime,
-    ProtoUuidText,
     ProtoWrapper,
 )
 from lancewal_ingest.decode.framed.protobuf.column_of import UNITS, ColumnTypes, is_wrapper, time_of, type_name
@@ -47,21 +44,20 @@ from lancewal_ingest.decode.framed.protobuf.schema import is_map_entry, map_part
 from lancewal_ingest.decode.naming import Names, Naming
 
 _F = FieldDescriptor
-_NUMBERS: Mapping[int, tuple[int, int, bool, bool]] = {
-    _F.TYPE_INT32: (VARINT, 32, True, False),
-    _F.TYPE_INT64: (VARINT, 64, True, False),
-    _F.TYPE_UINT32: (VARINT, 32, False, False),
-    _F.TYPE_UINT64: (VARINT, 64, False, False),
-    _F.TYPE_SINT32: (VARINT, 32, True, True),
-    _F.TYPE_SINT64: (VARINT, 64, True, True),
-    _F.TYPE_FIXED32: (FIXED32, 32, False, False),
-    _F.TYPE_FIXED64: (FIXED64, 64, False, False),
-    _F.TYPE_SFIXED32: (FIXED32, 32, True, False),
-    _F.TYPE_SFIXED64: (FIXED64, 64, True, False),
+_NUMBERS: Mapping[int, IntegerForm] = {
+    _F.TYPE_INT32: IntegerForm(VARINT, 32, True, False),
+    _F.TYPE_INT64: IntegerForm(VARINT, 64, True, False),
+    _F.TYPE_UINT32: IntegerForm(VARINT, 32, False, False),
+    _F.TYPE_UINT64: IntegerForm(VARINT, 64, False, False),
+    _F.TYPE_SINT32: IntegerForm(VARINT, 32, True, True),
+    _F.TYPE_SINT64: IntegerForm(VARINT, 64, True, True),
+    _F.TYPE_FIXED32: IntegerForm(FIXED32, 32, False, False),
+    _F.TYPE_FIXED64: IntegerForm(FIXED64, 64, False, False),
+    _F.TYPE_SFIXED32: IntegerForm(FIXED32, 32, True, False),
+    _F.TYPE_SFIXED64: IntegerForm(FIXED64, 64, True, False),
 }
-"""Wire type, bits, whether there is a sign, and whether it is in the lowest bit, of each type of integers."""
 _WIRES: Mapping[int, int] = {
-    **{type_: form[0] for type_, form in _NUMBERS.items()},
+    **{type_: form.wire for type_, form in _NUMBERS.items()},
     _F.TYPE_BOOL: VARINT,
     _F.TYPE_ENUM: VARINT,
     _F.TYPE_FLOAT: FIXED32,
@@ -139,7 +135,7 @@ class _Cells:
         if cell is None:
             return None
         # An entry without a key or value has zero or an empty value in its place, whatever the syntax of the file is.
-        first = MessageField(1, path, LENGTH, ProtoText(path, pa.string()), 0, pair[0].type, presence=False)
+        first = MessageField(1, path, LENGTH, TextCell(path, pa.string()), 0, pair[0].type, presence=False)
         second = MessageField(2, f"{path}[]", _WIRES[value.type], cell, 1, pair[1].type, presence=False)
         return ProtoMessage(path, pair, _message(path, [first, second], names=("key", "value")))
 
@@ -191,31 +187,32 @@ def _plain(field: FieldDescriptor, column: pa.DataType, path: str) -> Cell | Non
     if type_ in _NUMBERS:
         return _integer(type_, column, path)
     if type_ == _F.TYPE_BOOL:
-        return ProtoBool(path, column) if pa.types.is_boolean(column) else None
+        return BoolCell(path, column) if pa.types.is_boolean(column) else None
     if type_ in (_F.TYPE_FLOAT, _F.TYPE_DOUBLE):
         width = 4 if type_ == _F.TYPE_FLOAT else 8
-        return ProtoFloat(path, column, width) if holds_floats(column, width) else None
+        return FloatCell(path, column, width) if holds_floats(column, width) else None
     if type_ == _F.TYPE_STRING:
         if column == pa.uuid():
-            return ProtoUuidText(path, column, blank)
-        return ProtoText(path, column) if column in TEXTS else None
+            return UuidTextCell(path, column, blank)
+        return TextCell(path, column) if column in TEXTS else None
     return _bytes(column, path, blank=blank) if type_ == _F.TYPE_BYTES else None
 
 
 def _integer(type_: int, column: pa.DataType, path: str) -> ProtoNumber | None:
-    wire, bits, signed, zigzag = _NUMBERS[type_]
-    all_ = range(-(1 << (bits - 1)), 1 << (bits - 1)) if signed else range(1 << bits)
+    form = _NUMBERS[type_]
+    half = 1 << (form.bits - 1)
+    all_ = range(-half, half) if form.signed else range(2 * half)
     own = integers_of(column)
     if own is None:
         return None
     least, most = max(all_.start, own.start), min(all_.stop, own.stop) - 1
     expected = f"a number from {least} to {most}"
     floating = bool(pa.types.is_floating(column))
-    return ProtoNumber(path, column, wire, bits, signed, zigzag, least, most, expected, floating)
+    return ProtoNumber(path, column, least, most, expected, floating, form=form)
 
 
-def _bytes(column: pa.DataType, path: str, *, blank: bool) -> ProtoBytes | None:
+def _bytes(column: pa.DataType, path: str, *, blank: bool) -> BytesCell | None:
     if column in BINARIES:
-        return ProtoBytes(path, column, None, False)
+        return BytesCell(path, column, None)
     exactly = 16 if column == pa.uuid() else size_of(column)
-    return None if exactly is None else ProtoBytes(path, column, exactly, blank)
+    return None if exactly is None else BytesCell(path, column, exactly, blank=blank)

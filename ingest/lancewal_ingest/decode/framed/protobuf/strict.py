@@ -27,14 +27,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lancewal_ingest.decode.framed.assembly import (
-    FLOATS,
     REFUSED,
     ValueBytes,
     items_of,
     malformed,
-    uuid_of,
-    vector_of,
+    number_of,
+    read_bytes,
+    read_float,
+    read_text,
+    read_uuid,
 )
+from lancewal_ingest.decode.framed.cells import BoolCell, BytesCell, FloatCell, TextCell, UuidTextCell
 from lancewal_ingest.decode.framed.protobuf.cells import (
     END_GROUP,
     FIXED32,
@@ -44,16 +47,12 @@ from lancewal_ingest.decode.framed.protobuf.cells import (
     VARINT,
     WIDTHS,
     Message,
+    MessageCell,
     MessageField,
-    ProtoBool,
-    ProtoBytes,
     ProtoEnum,
-    ProtoFloat,
     ProtoMessage,
     ProtoNumber,
-    ProtoText,
     ProtoTime,
-    ProtoUuidText,
     ProtoWrapper,
     zero_of,
 )
@@ -105,31 +104,32 @@ class Payload(ValueBytes):
             name = OtherName("unknown", "...")
         self.other_names[name] += 1
 
-    def varint(self, where: str) -> int:
+    def varint(self, of: object) -> int:
         """Return the next integer, which has at most 64 bits."""
         at = self.at
         if at < self.end and (first := self.data[at]) < 0x80:
             self.at = at + 1
             return first
-        return self.long_varint(self.end, where)
+        return self.long_varint(self.end, of)
 
-    def tag(self, where: str) -> tuple[int, int]:
+    length = varint
+
+    def tag(self, of: object) -> tuple[int, int]:
         """Return the number and the wire type of the next field."""
         begin = self.at
-        tag = self.varint(where)
+        tag = self.varint(of)
         if tag >> 32 or self.at - begin > _TAG_BYTES_MAX or not tag >> 3:
-            malformed(where, "a tag of 32 bits, of at most 5 bytes, with a number above 0")
+            malformed(of, "a tag of 32 bits, of at most 5 bytes, with a number above 0")
         return tag >> 3, tag & 7
 
-    def bytes(self, size: int, where: str) -> bytes:
-        """Return the next ``size`` bytes."""
+    def bytes(self, size: int, of: object) -> bytes:
         begin = self.at
-        self.skip(size, where)
+        self.skip(size, of)
         return self.data[begin : self.at]
 
-    def skip(self, size: int, where: str) -> None:
+    def skip(self, size: int, of: object) -> None:
         if size > self.end - self.at:
-            malformed(where, "a length of at most the bytes that remain")
+            malformed(of, "a length of at most the bytes that remain")
         self.at += size
 
 
@@ -153,14 +153,6 @@ def read_message(
     return cells
 
 
-def _where(field: MessageField) -> str:
-    return f"{'field' if field.place is None else 'column'} {field.path!r}"
-
-
-def _of(message: Message) -> str:
-    return f"column {message.path!r}" if message.path else "the message"
-
-
 def _read(message: Message, payload: Payload) -> dict[int, Any]:
     """Return the cells of a message, by the places of their columns or members.
 
@@ -169,17 +161,16 @@ def _read(message: Message, payload: Payload) -> dict[int, Any]:
     later: _Tags = {}
     seen: set[int] = set()
     of_oneof: dict[int, int] = {}
-    where = _of(message)
     by_number = message.by_number
     for begin in _tags(payload):
-        number, wire = payload.tag(where)
+        number, wire = payload.tag(message)
         field = by_number.get(number)
         if field is None:
-            _pass(payload, number, wire, where)
+            _pass(payload, number, wire, message)
             payload.count(f"{message.path}.{number}" if message.path else str(number))
             continue
         if wire != field.wire and not (field.packable and wire == LENGTH):
-            malformed(_where(field), f"the wire type {field.wire}, which is that of its type in the schema")
+            malformed(field, f"the wire type {field.wire}, which is that of its type in the schema")
         if field.oneof is not None:
             last = of_oneof.get(field.oneof)
             if last is not None and last != number:
@@ -190,18 +181,18 @@ def _read(message: Message, payload: Payload) -> dict[int, Any]:
             of_oneof[field.oneof] = number
         seen.add(number)
         if field.place is None:
-            _pass(payload, number, wire, _where(field))
-        elif field.form != "one" or isinstance(field.cell, ProtoMessage | ProtoWrapper | ProtoTime):
+            _pass(payload, number, wire, field)
+        elif field.form != "one" or isinstance(field.cell, MessageCell):
             later.setdefault(number, array("I")).append(begin)
-            _pass(payload, number, wire, _where(field))
+            _pass(payload, number, wire, field)
         else:
             # A value that its column cannot hold matters only if it is the last one of its field.
-            found = _READERS[type(field.cell)](field.cell, payload, _where(field))
+            found = _READERS[type(field.cell)](field.cell, payload)
             values[number], payload.late = (found, payload.late), None
     cells: dict[int, Any] = {}
     for field in message.kept:
         if field.required and field.number not in seen:
-            malformed(_where(field), "a value, the field is required")
+            malformed(field, "a value, the field is required")
         if field.place is not None:
             cells[field.place] = _cell(field, payload, values, later)
     return cells
@@ -239,9 +230,9 @@ def _cell(field: MessageField, payload: Payload, values: _Values, later: _Tags) 
 def _zero(field: MessageField, payload: Payload) -> Any:
     """Return the cell of an absent value without presence."""
     match field.cell:
-        case ProtoMessage() | ProtoWrapper() | ProtoTime():
+        case MessageCell():
             return _whole(field, payload, (b"",))
-        case ProtoUuidText(blank=False) | ProtoBytes(exactly=int(), blank=False):
+        case UuidTextCell(blank=False) | BytesCell(exactly=int(), blank=False):
             return payload.refuse("type", field.path, "a value of the size that the column needs")
     return zero_of(field.cell)
 
@@ -249,7 +240,7 @@ def _zero(field: MessageField, payload: Payload) -> Any:
 def _whole(field: MessageField, payload: Payload, pieces: Sequence[bytes]) -> Any:
     """Return the cell of a message, whose pieces are all that came of it."""
     within = payload.within(pieces)
-    found = _READERS[type(field.cell)](field.cell, within, _where(field))
+    found = _READERS[type(field.cell)](field.cell, within)
     payload.late = payload.late or within.late
     return found
 
@@ -259,13 +250,13 @@ def _runs(payload: Payload, tags: array[int]) -> Iterator[bytes]:
     for place in tags:
         payload.at = place
         payload.tag("")
-        yield payload.bytes(payload.varint(""), "")
+        yield payload.run("")
 
 
 def _items(field: MessageField, payload: Payload, tags: array[int] | None) -> Any:
     item, column = field.cell, field.column
     type_ = item.column
-    if isinstance(item, ProtoFloat) and tags is not None:
+    if isinstance(item, FloatCell) and tags is not None:
         found = _floats(item, field, payload, tags)
     else:
         given = iter(()) if tags is None else _each(field, payload, tags)
@@ -285,14 +276,14 @@ def _items(field: MessageField, payload: Payload, tags: array[int] | None) -> An
 
 def _each(field: MessageField, payload: Payload, tags: array[int]) -> Iterator[Any]:
     """Yield the items of a repeated field."""
-    read, cell, where = _READERS[type(field.cell)], field.cell, _where(field)
-    message = isinstance(cell, ProtoMessage | ProtoWrapper | ProtoTime)
+    read, cell = _READERS[type(field.cell)], field.cell
+    message = isinstance(cell, MessageCell)
     end, empty = payload.end, REFUSED
     for place in tags:
         payload.at, payload.end = place, end
-        _, wire = payload.tag(where)
+        _, wire = payload.tag(field)
         if message:
-            data = payload.bytes(payload.varint(where), where)
+            data = payload.run(field)
             if data or empty is REFUSED:
                 found = _whole(field, payload, (data,))
                 if not data:
@@ -301,104 +292,69 @@ def _each(field: MessageField, payload: Payload, tags: array[int]) -> Iterator[A
             else:
                 yield empty
         elif wire != LENGTH or not field.packable:
-            yield read(cell, payload, where)
+            yield read(cell, payload)
         else:
-            size = payload.varint(where)
+            size = payload.varint(field)
             payload.end = payload.at + size
             while payload.at < payload.end:
-                yield read(cell, payload, where)
+                yield read(cell, payload)
     payload.at = payload.end = end
 
 
-def _floats(cell: ProtoFloat, field: MessageField, payload: Payload, tags: array[int]) -> pa.Array:
-    form, runs, where = np.dtype(f"<f{cell.width}"), [], _where(field)
+def _floats(cell: FloatCell, field: MessageField, payload: Payload, tags: array[int]) -> pa.Array:
+    form, runs = np.dtype(f"<f{cell.width}"), []
     for place in tags:
         payload.at = place
-        _, wire = payload.tag(where)
-        size = payload.varint(where) if wire == LENGTH else cell.width
+        _, wire = payload.tag(field)
+        size = payload.varint(field) if wire == LENGTH else cell.width
         if size % cell.width:
-            malformed(where, f"items of {cell.width} bytes each")
-        runs.append(payload.bytes(size, where))
+            malformed(field, f"items of {cell.width} bytes each")
+        runs.append(payload.bytes(size, field))
     payload.at = payload.end
     return pa.array(np.frombuffer(b"".join(runs), form), cell.column)
 
 
-def _number(cell: ProtoNumber, payload: Payload, where: str) -> object:
-    if cell.wire == VARINT:
-        value = payload.varint(where)
-        if cell.zigzag:
-            if value >> cell.bits:
-                malformed(where, f"an integer of {cell.bits} bits")
-            value = (value >> 1) ^ -(value & 1)
-        elif cell.signed:
-            value -= (value >> 63) << 64
-            if value >> (cell.bits - 1) not in (0, -1):
-                malformed(where, f"an integer of {cell.bits} bits")
-        elif value >> cell.bits:
-            malformed(where, f"an integer of {cell.bits} bits")
+def _number(cell: ProtoNumber, payload: Payload) -> object:
+    wire, bits, signed, zigzag = cell.form
+    if wire != VARINT:
+        return number_of(cell, _FORMS[wire, signed].unpack(payload.bytes(WIDTHS[wire], cell))[0], payload)
+    value = payload.varint(cell)
+    if signed and not zigzag:
+        value -= (value >> 63) << 64
+        fits = value >> (bits - 1) in (0, -1)
     else:
-        value = _FORMS[cell.wire, cell.signed].unpack(payload.bytes(WIDTHS[cell.wire], where))[0]
-    if not cell.least <= value <= cell.most:
-        return payload.refuse("range", cell.path, cell.expected)
-    return float(value) if cell.floating else value
+        fits = not value >> bits
+    if not fits:
+        malformed(cell, f"an integer of {bits} bits")
+    return number_of(cell, (value >> 1) ^ -(value & 1) if zigzag else value, payload)
 
 
-def _bool(_: ProtoBool, payload: Payload, where: str) -> bool:
-    value = payload.varint(where)
+def _bool(cell: BoolCell, payload: Payload) -> bool:
+    value = payload.varint(cell)
     if value > 1:
-        malformed(where, "a boolean, which is 0 or 1")
+        malformed(cell, "a boolean, which is 0 or 1")
     return value == 1
 
 
-def _symbol(cell: ProtoEnum, payload: Payload, where: str) -> str:
-    value = payload.varint(where)
+def _symbol(cell: ProtoEnum, payload: Payload) -> str:
+    value = payload.varint(cell)
     value -= (value >> 63) << 64
     name = cell.names.get(value)
     if name is None:
-        malformed(where, "a number of its enumeration")
+        malformed(cell, "a number of its enumeration")
     return name
 
 
-def _float(cell: ProtoFloat, payload: Payload, where: str) -> float:
-    found: float = FLOATS[cell.width].unpack(payload.bytes(cell.width, where))[0]
-    return found
-
-
-def _text(_: ProtoText, payload: Payload, where: str) -> str:
-    return payload.text_of(payload.bytes(payload.varint(where), where), where)
-
-
-def _uuid(cell: ProtoUuidText, payload: Payload, where: str) -> object:
-    text = payload.bytes(payload.varint(where), where)
-    if cell.blank and not text:
-        return None
-    found = uuid_of(text)
-    if found is None:
-        return payload.refuse("type", cell.path, "a uuid of 32 hexadecimal digits with four dashes")
-    return found
-
-
-def _bytes(cell: ProtoBytes, payload: Payload, where: str) -> Any:
-    data = payload.bytes(payload.varint(where), where)
-    if cell.blank and not data:
-        return None
-    if cell.exactly is not None and len(data) != cell.exactly:
-        return payload.refuse("type", cell.path, f"{cell.exactly} bytes")
-    if pa.types.is_fixed_size_list(cell.column):
-        return vector_of(data, cell.column)
-    return data
-
-
-def _struct(cell: ProtoMessage, payload: Payload, _: str) -> dict[str, Any]:
+def _struct(cell: ProtoMessage, payload: Payload) -> dict[str, Any]:
     found = _read(cell.message, payload)
     return {cell.message.names[place]: value for place, value in found.items() if value is not REFUSED}
 
 
-def _wrapper(cell: ProtoWrapper, payload: Payload, _: str) -> Any:
+def _wrapper(cell: ProtoWrapper, payload: Payload) -> Any:
     return _read(cell.message, payload)[0]
 
 
-def _time(cell: ProtoTime, payload: Payload, where: str) -> object:
+def _time(cell: ProtoTime, payload: Payload) -> object:
     found = _read(cell.message, payload)
     seconds, nanos = found[0], found[1]
     least, most = cell.seconds
@@ -413,46 +369,46 @@ def _time(cell: ProtoTime, payload: Payload, where: str) -> object:
     return value
 
 
-def _pass(payload: Payload, number: int, wire: int, where: str) -> None:
+def _pass(payload: Payload, number: int, wire: int, of: object) -> None:
     """Pass over the value of a field, of which the tag is read."""
     match wire:
         case 0:
-            payload.varint(where)
+            payload.varint(of)
         case 1:
-            payload.skip(8, where)
+            payload.skip(8, of)
         case 2:
-            payload.skip(payload.varint(where), where)
+            payload.skip(payload.varint(of), of)
         case 5:
-            payload.skip(4, where)
+            payload.skip(4, of)
         case 3:
-            _pass_group(payload, number, where)
+            _pass_group(payload, number, of)
         case _:
-            malformed(where, "a wire type that exists, and the end of a group only after its begin")
+            malformed(of, "a wire type that exists, and the end of a group only after its begin")
 
 
-def _pass_group(payload: Payload, number: int, where: str) -> None:
+def _pass_group(payload: Payload, number: int, of: object) -> None:
     open_ = [number]
     while open_:
-        inner, wire = payload.tag(where)
+        inner, wire = payload.tag(of)
         if wire == GROUP:
             open_.append(inner)
             if len(open_) > DEPTH_MAX:
-                raise Refusal("too_deep", f"{where}: expected at most {DEPTH_MAX} groups inside each other")
+                raise Refusal("too_deep", f"{of}: expected at most {DEPTH_MAX} groups inside each other")
         elif wire == END_GROUP:
             if open_.pop() != inner:
-                malformed(where, "the end of a group after its begin")
+                malformed(of, "the end of a group after its begin")
         else:
-            _pass(payload, inner, wire, where)
+            _pass(payload, inner, wire, of)
 
 
-_READERS: Mapping[type, Callable[[Any, Payload, str], Any]] = {
+_READERS: Mapping[type, Callable[[Any, Payload], Any]] = {
     ProtoNumber: _number,
-    ProtoBool: _bool,
+    BoolCell: _bool,
     ProtoEnum: _symbol,
-    ProtoFloat: _float,
-    ProtoText: _text,
-    ProtoUuidText: _uuid,
-    ProtoBytes: _bytes,
+    FloatCell: read_float,
+    TextCell: read_text,
+    UuidTextCell: read_uuid,
+    BytesCell: read_bytes,
     ProtoMessage: _struct,
     ProtoWrapper: _wrapper,
     ProtoTime: _time,
