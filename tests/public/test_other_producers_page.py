@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import get_args
 
 from lancewal_core.names.ids import Position, Region, TopicId
-from lancewal_core.record_keys.key_format import KeyFormat
-from lancewal_core.record_keys.partitioner import Partitioner
+from lancewal_core.record_keys.key_choices import KeyFormat, Partitioner
 from lancewal_core.settings.declared import check_declared
 from lancewal_core.settings.load import Settings, load_settings
 from lancewal_core.settings.sections import JSON_FORMS

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from lancewal_core.record_keys.key_format import KeyFormat
+from lancewal_core.record_keys.key_choices import KeyFormat
 from lancewal_core.settings.sections import Policy
 from lancewal_ingest.regions.policy import SealPolicy
 from tests.twins.faults import Rates

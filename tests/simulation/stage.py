@@ -15,7 +15,8 @@ from random import Random
 from lancewal_core.errors import Corrupt
 from lancewal_core.names import paths
 from lancewal_core.names.ids import Page, Region
-from lancewal_core.record_keys.key_format import KeyFormat, encode_region_key
+from lancewal_core.record_keys.key_choices import KeyFormat
+from lancewal_core.record_keys.key_format import encode_region_key
 from lancewal_core.rows.murmur2 import partition_of
 from lancewal_core.settings.sections import Policy
 from lancewal_core.table.contract import Contract, encode_contract

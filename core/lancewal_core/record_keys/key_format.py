@@ -21,7 +21,7 @@ No code outside this room compares names of formats.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Literal, Protocol
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -29,25 +29,10 @@ import pyarrow.compute as pc
 
 from lancewal_core.errors import InvalidInput, InvalidSchema
 from lancewal_core.record_keys.json_compact import JsonCompactCodec, json_key
-from lancewal_core.record_keys.partitioner import Partitioner
+from lancewal_core.record_keys.key_choices import KeyFormat, Partitioner
 from lancewal_core.rows.column_types import integer_range
 from lancewal_core.rows.region_key import RegionKeyCodec, canonical_key
 from lancewal_core.rows.schema import RowSchema
-
-KeyFormat = Literal[
-    "canonical",
-    "short",
-    "integer",
-    "long",
-    "json-compact",
-    "json",
-    "connect-json",
-    "avro",
-    "protobuf",
-    "json-schema",
-    "bytes",
-]
-"""Format of a table's record keys."""
 
 OF_FIRST_RELEASE = frozenset[KeyFormat](["canonical", "bytes"])
 """Formats that the first release knows."""

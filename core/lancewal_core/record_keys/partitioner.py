@@ -15,18 +15,17 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Collection
-from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from lancewal_core.errors import InvalidInput
+from lancewal_core.record_keys.key_choices import Partitioner
 from lancewal_core.rows import murmur2
 from lancewal_core.rows.byte_view import byte_view
 from lancewal_core.rows.murmur2 import FEW_ROWS, NO_PARTITION
 
-Partitioner = Literal["murmur2", "crc32", "fnv1a", "none"]
 HASHING: tuple[Partitioner, ...] = ("murmur2", "crc32", "fnv1a")
 """Partitioners that place a key by its bytes."""
 

@@ -7,8 +7,9 @@ from typing import get_args
 
 from lancewal_core.errors import InvalidInput, InvalidSchema
 from lancewal_core.record_keys.json_compact import same_json
-from lancewal_core.record_keys.key_format import KeyCodec, KeyFormat, key_codec
-from lancewal_core.record_keys.partitioner import Partitioner, that_places
+from lancewal_core.record_keys.key_choices import KeyFormat, Partitioner
+from lancewal_core.record_keys.key_format import KeyCodec, key_codec
+from lancewal_core.record_keys.partitioner import that_places
 from lancewal_core.rows.schema import RowSchema
 
 LIBRDKAFKA: dict[Partitioner, str] = {

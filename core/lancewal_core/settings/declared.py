@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from lancewal_core.errors import InvalidSchema
 from lancewal_core.record_keys.key_format import check_region_key, has_region_key
-from lancewal_core.rows.column_types import format_type, parse_type
+from lancewal_core.rows.column_types import parse_type
 from lancewal_core.rows.schema import RowSchema, check_row_schema
 from lancewal_core.rows.ttl import Ttl, check_ttl
 from lancewal_core.settings.sections import (
@@ -28,19 +28,8 @@ from lancewal_core.settings.sections import (
     TableSettings,
     is_metadata,
     is_of_envelope,
-    metadata_has_type,
+    metadata_types,
 )
-
-_METADATA_TYPES = {
-    "kafka.topic": pa.string(),
-    "kafka.partition": pa.int32(),
-    "kafka.offset": pa.int64(),
-    "kafka.timestamp": pa.timestamp("ms", "UTC"),
-    "envelope.op": pa.string(),
-    "envelope.ts_ms": pa.timestamp("ms", "UTC"),
-    "envelope.source.ts_ms": pa.timestamp("ms", "UTC"),
-    "envelope.source.lsn": pa.int64(),
-}
 
 
 def _is_text(type_: pa.DataType) -> bool:
@@ -133,10 +122,10 @@ def _check_metadata(column: pa.Field, source: ColumnSource, rows: RowSchema, env
             f"column {column.name!r} is filled from {source.metadata}, and is in the primary key: a row's key comes from its "
             "value. Name columns of the values"
         )
-    if column.type not in allowed:
+    if column.type not in map(parse_type, allowed):
         raise InvalidSchema(
             f"column {column.name!r} is filled from {source.metadata}, which is of type "
-            f"{' or '.join(map(format_type, allowed)) or 'an unknown source'}, not of {column.type}"
+            f"{' or '.join(allowed) or 'an unknown source'}, not of {column.type}"
         )
     if source.json is not None or source.field is not None:
         raise InvalidSchema(f"column {column.name!r} is filled from {source.metadata}: leave out json and field")
@@ -148,19 +137,10 @@ def _check_metadata(column: pa.Field, source: ColumnSource, rows: RowSchema, env
         )
 
 
-def metadata_types(source: str) -> tuple[pa.DataType, ...]:
-    """Return the types that a column of some metadata may have, the usual one first; empty for a source that is not
-    metadata."""
-    if metadata_has_type(source):
-        return pa.binary(), pa.string()
-    type_ = _METADATA_TYPES.get(source)
-    return () if type_ is None else (type_,)
-
-
 def type_text(column: ColumnText) -> str:
     """Return the type of a column in the settings."""
     if isinstance(column, str):
-        return format_type(metadata_types(column)[0]) if is_metadata(column) else column
+        return metadata_types(column)[0] if is_metadata(column) else column
     return column["type"]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import datetime
 from fnmatch import fnmatchcase
 from ipaddress import IPv6Address
@@ -16,7 +17,6 @@ from pydantic import (
     Field,
     PlainSerializer,
     PlainValidator,
-    field_validator,
     model_validator,
 )
 from pydantic_core import PydanticCustomError
@@ -31,6 +31,7 @@ from lancewal_core.names.words import (
     table_pattern,
 )
 from lancewal_core.process.clock import moment_of
+from lancewal_core.record_keys.key_choices import KeyFormat, Partitioner
 from lancewal_core.settings.catalog_url import catalog_url
 from lancewal_core.settings.durations import duration_s
 from lancewal_core.store.address import table_address
@@ -77,6 +78,12 @@ def _topic_names(names: tuple[str, ...]) -> tuple[str, ...]:
     if wrong:
         raise ValueError(f"{wrong[0]!a}: expected names of topics, in which * stands for any characters: {TOPIC_FORM}")
     return names
+
+
+def _topic_or_nothing(name: str) -> str:
+    if name and not is_topic(name):
+        raise ValueError(f"expected the name of a topic: {TOPIC_FORM}")
+    return name
 
 
 def _table_patterns(patterns: tuple[str, ...]) -> tuple[str, ...]:
@@ -170,19 +177,7 @@ class FormatSettings(Section):
     """Full name of the records that are rows, in a topic of several types.  An Avro record and a Protobuf message have
     names, and so has the schema of a ``connect-json`` value.  ``table.on_other_record`` decides about the others.  Not set:
     records of any name are rows, by their fields."""
-    key: Literal[
-        "canonical",
-        "short",
-        "integer",
-        "long",
-        "json-compact",
-        "json",
-        "connect-json",
-        "avro",
-        "protobuf",
-        "json-schema",
-        "bytes",
-    ] = "canonical"
+    key: KeyFormat = "canonical"
     """Format of record keys.  ``canonical``: the encoding of ``table.region_key`` as text.  ``short``, ``integer``,
     ``long``: one integer as Kafka's serializer of that name writes it.  ``json-compact``: a JSON object without spaces, as
     Kafka Connect writes it.  ``json``: a JSON object in any text.  ``connect-json``, ``avro``, ``protobuf``,
@@ -232,26 +227,38 @@ def checked_column(value: object) -> ColumnText:
     return given["type"] if len(given) == 1 else {key: given[key] for key in _COLUMN_KEYS if key in given}
 
 
-_METADATA = ("kafka.topic", "kafka.partition", "kafka.offset", "kafka.timestamp", "kafka.key")
-_OF_ENVELOPE = ("envelope.op", "envelope.ts_ms", "envelope.source.ts_ms", "envelope.source.lsn")
+_BYTES = ("binary", "string")
+_METADATA_TYPES: dict[str, tuple[str, ...]] = {
+    "kafka.topic": ("string",),
+    "kafka.partition": ("int32",),
+    "kafka.offset": ("int64",),
+    "kafka.timestamp": ("timestamp[ms, UTC]",),
+    "kafka.key": _BYTES,
+    "envelope.op": ("string",),
+    "envelope.ts_ms": ("timestamp[ms, UTC]",),
+    "envelope.source.ts_ms": ("timestamp[ms, UTC]",),
+    "envelope.source.lsn": ("int64",),
+}
+"""Metadata of a record, each with the types that its column may have."""
 _HEADER = "kafka.header."
-_METADATA_TYPES = ("binary", "string")
+
+
+def metadata_types(source: str) -> tuple[str, ...]:
+    """Return the types that a column of some metadata may have, the usual one first; empty for a source that is not
+    metadata."""
+    if source.startswith(_HEADER) and len(_HEADER) < len(source) <= METADATA_LENGTH_MAX:
+        return _BYTES
+    return _METADATA_TYPES.get(source, ())
 
 
 def is_metadata(source: str) -> bool:
     """Return whether a record has such metadata: ``kafka.offset``, ``kafka.header.NAME``, ``envelope.op`` and so on."""
-    named = source.startswith(_HEADER) and len(source) > len(_HEADER)
-    return (named and len(source) <= METADATA_LENGTH_MAX) or source in (*_METADATA, *_OF_ENVELOPE)
+    return bool(metadata_types(source))
 
 
 def is_of_envelope(source: str) -> bool:
     """Return whether the envelope of a value has such metadata, and not Kafka."""
-    return source in _OF_ENVELOPE
-
-
-def metadata_has_type(source: str) -> bool:
-    """Return whether a column of the metadata may be a string or binary: keys and headers are bytes."""
-    return source == "kafka.key" or source.startswith(_HEADER)
+    return source.startswith("envelope.") and is_metadata(source)
 
 
 def checked_metadata(value: object) -> ColumnText:
@@ -263,13 +270,13 @@ def checked_metadata(value: object) -> ColumnText:
         or not isinstance(given.get("source"), str)
     ):
         raise ValueError("expected a source such as kafka.offset, or a mapping with source and type")
-    source, type_ = given["source"], given.get("type", _METADATA_TYPES[0])
-    if not is_metadata(source) or any("\ud800" <= letter <= "\udfff" for letter in source):
-        known = ", ".join([*_METADATA, f"{_HEADER}NAME", *_OF_ENVELOPE])
-        raise ValueError(f"source is {source!a}: expected one of {known}")
-    if "type" in given and (not metadata_has_type(source) or type_ not in _METADATA_TYPES):
+    source = given["source"]
+    types = metadata_types(source)
+    if not types or any("\ud800" <= letter <= "\udfff" for letter in source):
+        raise ValueError(f"source is {source!a}: expected one of {', '.join(_METADATA_TYPES)}, {_HEADER}NAME")
+    if "type" in given and (types != _BYTES or given["type"] not in types):
         raise ValueError("only kafka.key and headers have a type: binary or string")
-    return {"source": source, "type": type_} if type_ != _METADATA_TYPES[0] else source
+    return source if given.get("type", types[0]) == types[0] else {"source": source, "type": given["type"]}
 
 
 def _column_type(text: str) -> str:
@@ -284,6 +291,13 @@ def _column_type(text: str) -> str:
     return text
 
 
+def _unicode_names(columns: dict[str, ColumnText]) -> dict[str, ColumnText]:
+    wrong = [ascii(name) for name in columns if any("\ud800" <= c <= "\udfff" for c in name)]
+    if wrong:
+        raise ValueError(f"{', '.join(wrong)}: a column's name is not Unicode text")
+    return columns
+
+
 OnUnknownColumn = Literal["reject", "ignore", "add"]
 """Treatment of a record that names a column which the table lacks.  ``reject``: it is bad.  ``ignore``: it is a row without
 the column.  ``add``: the column is added to the table."""
@@ -293,19 +307,23 @@ class TableSettings(Section):
     """The table's contract, complete: ``table create`` and ``table attach`` make it durable, later commands compare,
     and ``table alter`` changes what may change."""
 
-    uri: str = ""
+    uri: Annotated[str, AfterValidator(_folder_address)] = ""
     """Folder of the Lance table: a local path, ``file://``, ``s3://bucket/prefix``, ``gs://bucket/prefix``,
     ``az://container/prefix`` or ``abfss://container@account.dfs.core.windows.net/prefix``, without a password.  Or the
     table's name in the catalog, if there is one.  No default: only you know it."""
     topic: str = ""
     """The topic.  No default; only ``table create`` and ``table attach`` need it, afterwards the contract names it."""
-    dead_letter_topic: str = ""
+    dead_letter_topic: Annotated[str, AfterValidator(_topic_or_nothing)] = ""
     """Topic for dead letters, which must exist.  By default ``<topic>.dead-letters``."""
-    columns: dict[str, Annotated[ColumnText, PlainValidator(checked_column)]] = {}
+    columns: Annotated[
+        dict[str, Annotated[ColumnText, PlainValidator(checked_column)]], AfterValidator(_unicode_names)
+    ] = {}
     """Column names and types, in the table's order.  In place of a type there may be a mapping: ``type``, ``json``,
     ``field`` and ``toast``.  ``json``: a form that records may use beside the strict one.  ``field``: the name that records
     use.  ``toast: never``: no connector leaves values out.  No default; only ``table create`` needs it."""
-    metadata_columns: dict[str, Annotated[ColumnText, PlainValidator(checked_metadata)]] = {}
+    metadata_columns: Annotated[
+        dict[str, Annotated[ColumnText, PlainValidator(checked_metadata)]], AfterValidator(_unicode_names)
+    ] = {}
     """Further columns, behind the others, with Kafka's metadata of the record that made the row: ``kafka.topic``,
     ``kafka.partition``, ``kafka.offset``, ``kafka.timestamp``, ``kafka.key``, ``kafka.header.NAME``.  ``{source: kafka.key,
     type: string}`` in place of bytes.  With ``format.envelope: debezium`` also ``envelope.op``, ``envelope.ts_ms``,
@@ -316,7 +334,7 @@ class TableSettings(Section):
     """Columns of the primary key that producers key by.  No default: it must match the producers.  Leave it out with
     ``format.key: bytes``."""
     format: FormatSettings = FormatSettings()
-    partitioner: Literal["murmur2", "crc32", "fnv1a", "none"] = "murmur2"
+    partitioner: Partitioner = "murmur2"
     """Partitioner of the producers: ``murmur2`` (Java, kafkajs), ``crc32`` (librdkafka's default: Python, Go, .NET, C),
     ``fnv1a`` (Sarama).  ``none``: any other; then no partition is checked, and a row does not tell it.  Murmur2,
     because it is the default of Kafka's own clients."""
@@ -392,87 +410,48 @@ class TableSettings(Section):
     """Age of the time in ``ttl_column`` at which the flusher deletes the row.  0: rows never expire."""
 
     @model_validator(mode="after")
-    def _whole_ttl(self) -> TableSettings:
-        if bool(self.ttl_column) != bool(self.ttl_s):
-            raise ValueError("ttl_column and ttl_s belong together: set both, or neither")
+    def _fits(self) -> TableSettings:
+        for contradiction in self._contradictions():
+            raise ValueError(contradiction)
         return self
 
-    @model_validator(mode="after")
-    def _add_needs_schemas(self) -> TableSettings:
-        if self.on_unknown_column == "add" and self.format.value not in TYPED_FORMATS:
-            raise ValueError(
+    def _contradictions(self) -> Iterator[str]:
+        typed = self.format.value in TYPED_FORMATS
+        if bool(self.ttl_column) != bool(self.ttl_s):
+            yield "ttl_column and ttl_s belong together: set both, or neither"
+        if self.on_unknown_column == "add" and not typed:
+            yield (
                 f"on_unknown_column is add, but {self.format.value} has no schema that says the type of a new column: use "
                 "reject or ignore, and `lancewal table alter --add-column`"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _forms_are_of_json(self) -> TableSettings:
         formed = [name for name, column in self.columns.items() if not isinstance(column, str) and "json" in column]
-        if formed and self.format.value in TYPED_FORMATS:
-            raise ValueError(
+        if formed and typed:
+            yield (
                 f"column {formed[0]!r} has json, but the schemas of format {self.format.value} say the form of each value. "
                 "Leave json out, and take a type that the schema's type fits"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _record_needs_names(self) -> TableSettings:
-        if self.format.record and self.format.value not in TYPED_FORMATS:
-            raise ValueError(
+        if self.format.record and not typed:
+            yield (
                 f"format.record is {self.format.record[:60]!a}, but records of the format {self.format.value} have no names: "
                 f"leave it out, or use {' or '.join(sorted(TYPED_FORMATS))}"
             )
         if not self.format.record and self.on_other_record != TableSettings.model_fields["on_other_record"].default:
-            raise ValueError("on_other_record needs format.record, which names the records that are rows")
-        return self
-
-    @model_validator(mode="after")
-    def _envelopes_have_events(self) -> TableSettings:
+            yield "on_other_record needs format.record, which names the records that are rows"
         if self.snapshot_rows != "apply" and self.format.envelope != "debezium":
-            raise ValueError(
+            yield (
                 f"snapshot_rows is {self.snapshot_rows}, but format.envelope is {self.format.envelope}: only the envelope "
                 "debezium says which rows a snapshot has read"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _dead_letters_apart(self) -> TableSettings:
         if self.topic and self.dead_letter_topic == self.topic:
-            raise ValueError(f"dead_letter_topic is the topic itself ({self.topic}): dead letters would come back")
-        return self
+            yield f"dead_letter_topic is the topic itself ({self.topic}): dead letters would come back"
+        twice = [name for name in self.metadata_columns if name in self.columns]
+        if twice:
+            yield f"{twice[0]!a} is in columns and in metadata_columns: give one of them another name"
 
     @property
     def dead_letters(self) -> str:
         """The topic of dead letters of a table that these settings make."""
         return self.dead_letter_topic or dead_letters_of(self.topic)
-
-    @field_validator("dead_letter_topic")
-    @classmethod
-    def _can_be_a_topic(cls, name: str) -> str:
-        if name and not is_topic(name):
-            raise ValueError(f"expected the name of a topic: {TOPIC_FORM}")
-        return name
-
-    @field_validator("uri")
-    @classmethod
-    def _table_address(cls, uri: str) -> str:
-        return _folder_address(uri)
-
-    @model_validator(mode="after")
-    def _columns_apart(self) -> TableSettings:
-        twice = [name for name in self.metadata_columns if name in self.columns]
-        if twice:
-            raise ValueError(f"{twice[0]!a} is in columns and in metadata_columns: give one of them another name")
-        return self
-
-    @field_validator("columns", "metadata_columns")
-    @classmethod
-    def _unicode_names(cls, columns: dict[str, ColumnText]) -> dict[str, ColumnText]:
-        wrong = [ascii(name) for name in columns if any("\ud800" <= c <= "\udfff" for c in name)]
-        if wrong:
-            raise ValueError(f"{', '.join(wrong)}: a column's name is not Unicode text")
-        return columns
 
 
 _OURS = {
@@ -490,6 +469,13 @@ _OURS = {
 """librdkafka properties that correctness depends on, and what to do instead of setting them."""
 
 
+def _leave_ours(options: dict[str, str]) -> dict[str, str]:
+    taken = [f"{name}: {why}" for name, why in _OURS.items() if name in options]
+    if taken:
+        raise ValueError("lancewal sets these itself: " + "; ".join(taken))
+    return options
+
+
 class KafkaSettings(Section):
     """Source of the records: brokers, consumer group, topics."""
 
@@ -503,19 +489,11 @@ class KafkaSettings(Section):
     """Topics that a process may read and write dead letters to, including the dead-letter topic; ``*`` stands for any
     characters.  By default the topics in the table's contract, unless ``table.topic`` and ``table.dead_letter_topic``
     say otherwise.  Set it if others may write into the table's folder."""
-    options: Annotated[Options, Field(repr=False)] = {}
+    options: Annotated[Options, AfterValidator(_leave_ours), Field(repr=False)] = {}
     """Further librdkafka properties, passed on unchanged (TLS, SASL, fetch sizes).  In variables ``_`` stands for the
     dot: ``LANCEWAL_KAFKA__OPTIONS__SASL_PASSWORD``.  Fetches are small by default, since the client unpacks a whole
     answer of the broker, whatever its size becomes.  If the broker is far away and you know the producers, set
     ``fetch.max.bytes`` and ``max.partition.fetch.bytes`` (for example 1000000)."""
-
-    @field_validator("options")
-    @classmethod
-    def _leave_ours(cls, options: dict[str, str]) -> dict[str, str]:
-        taken = [f"{name}: {why}" for name, why in _OURS.items() if name in options]
-        if taken:
-            raise ValueError("lancewal sets these itself: " + "; ".join(taken))
-        return options
 
     def allows(self, topic: str) -> bool:
         """Return whether a process may read the topic, and write dead letters to it.  It may if ``topics`` is not set."""
@@ -530,40 +508,38 @@ class KafkaSettings(Section):
         return {**self.options, "bootstrap.servers": self.bootstrap_servers}
 
 
-class RegistrySettings(Section):
-    """The schema registry, for formats whose values name their schema."""
-
-    url: Annotated[str, AfterValidator(_hosts)] = ""
-    """Address of the registry (``https://HOST:PORT``, several with commas), without a password.  Empty: only schemas that
-    the table has stored are known."""
-    context: str = ""
-    """Context of the registry, in which ids have their meaning.  Empty: its default context."""
-    options: Annotated[Options, Field(repr=False)] = {}
-    """Further properties of the client in confluent-kafka, passed on unchanged (``basic.auth.user.info``,
-    ``ssl.ca.location``, ``bearer.auth.credentials.source`` and so on).  In variables ``_`` stands for the dot."""
-
-    @field_validator("options")
-    @classmethod
-    def _not_ours(cls, options: dict[str, str]) -> dict[str, str]:
-        ours = [name for name in options if name in _REGISTRY_OURS]
-        if ours:
-            raise ValueError(f"{ours[0]} is not an option here: {_REGISTRY_OURS[ours[0]]}")
-        return options
-
-    @field_validator("context")
-    @classmethod
-    def _is_context(cls, context: str) -> str:
-        if context and not (context.startswith(".") and is_word(context)):
-            raise ValueError(f"{context[:60]!a}: expected the name of a context, which begins with a dot")
-        return context
-
-
 _REGISTRY_OURS = {
     "url": "set registry.url",
     "max.retries": "lancewal asks again itself, while other partitions go on",
     "timeout": "lancewal waits ten seconds for an answer",
 }
 """Properties of the client that lancewal sets, and what to do instead of setting them."""
+
+
+def _not_ours(options: dict[str, str]) -> dict[str, str]:
+    ours = [name for name in options if name in _REGISTRY_OURS]
+    if ours:
+        raise ValueError(f"{ours[0]} is not an option here: {_REGISTRY_OURS[ours[0]]}")
+    return options
+
+
+def _context(context: str) -> str:
+    if context and not (context.startswith(".") and is_word(context)):
+        raise ValueError(f"{context[:60]!a}: expected the name of a context, which begins with a dot")
+    return context
+
+
+class RegistrySettings(Section):
+    """The schema registry, for formats whose values name their schema."""
+
+    url: Annotated[str, AfterValidator(_hosts)] = ""
+    """Address of the registry (``https://HOST:PORT``, several with commas), without a password.  Empty: only schemas that
+    the table has stored are known."""
+    context: Annotated[str, AfterValidator(_context)] = ""
+    """Context of the registry, in which ids have their meaning.  Empty: its default context."""
+    options: Annotated[Options, AfterValidator(_not_ours), Field(repr=False)] = {}
+    """Further properties of the client in confluent-kafka, passed on unchanged (``basic.auth.user.info``,
+    ``ssl.ca.location``, ``bearer.auth.credentials.source`` and so on).  In variables ``_`` stands for the dot."""
 
 
 CatalogKind = Literal["directory", "rest", "postgres"]
@@ -575,7 +551,7 @@ class CatalogSettings(Section):
     kind: CatalogKind = "directory"
     """Kind of the catalog.  ``directory``: a folder of the object store, which needs no server.  ``postgres``: a database
     of PostgreSQL.  ``rest``: a server of Lance Namespace."""
-    root: str = ""
+    root: Annotated[str, AfterValidator(_folder_address)] = ""
     """Address of the folder in which new tables get a folder by their name, and in which a ``directory`` has its entries.
     Empty: no catalog if its kind is ``directory``, and each table is named by its address."""
     url: str = ""
@@ -584,11 +560,6 @@ class CatalogSettings(Section):
     password: Annotated[str, Field(repr=False)] = ""
     """Password of the database's user; for ``rest`` the token that each request carries.  Give it as a file of the secrets
     folder.  Empty: the server asks for none, or ``PGPASSWORD`` or libpq's password file has it."""
-
-    @field_validator("root")
-    @classmethod
-    def _root(cls, root: str) -> str:
-        return _folder_address(root)
 
     @model_validator(mode="after")
     def _fits(self) -> CatalogSettings:
@@ -692,6 +663,14 @@ class MovingCutSettings(Section):
     (``leave-out``).  Hold, because whoever joins tables would miss its rows unasked."""
 
 
+def _names_differ(cuts: tuple[MovingCutSettings, ...]) -> tuple[MovingCutSettings, ...]:
+    names = [cut.name for cut in cuts]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise ValueError(f"two cuts have the name {twice}: each needs a name of its own")
+    return cuts
+
+
 class FlusherSettings(Section):
     """Settings of ``lancewal flusher run``, and of commands that do one of its turns by hand."""
 
@@ -751,7 +730,7 @@ class FlusherSettings(Section):
     """Most bytes of index entries that one round writes, smallest index first; a single index may take more.  As much as
     a round of compaction reads, for the same reason."""
 
-    cuts: tuple[MovingCutSettings, ...] = ()
+    cuts: Annotated[tuple[MovingCutSettings, ...], AfterValidator(_names_differ)] = ()
     """Moving cuts that this flusher publishes: a list of mappings with ``name``, ``tables``, ``every`` (30s) and ``lagging``
     (``hold`` or ``leave-out``); needs a catalog and ``kafka.bootstrap_servers``.  Empty, because each asks brokers and
     store.  See docs/how-to/read-tables-together.md."""
@@ -759,15 +738,6 @@ class FlusherSettings(Section):
     """Time between two measurements of the delay until a strong read sees a produced record; needs
     ``kafka.bootstrap_servers``.  0: none, because each costs requests to brokers and store.  Use ten seconds if an
     alert depends on it."""
-
-    @field_validator("cuts")
-    @classmethod
-    def _names_differ(cls, cuts: tuple[MovingCutSettings, ...]) -> tuple[MovingCutSettings, ...]:
-        names = [cut.name for cut in cuts]
-        twice = next((name for name in names if names.count(name) > 1), None)
-        if twice is not None:
-            raise ValueError(f"two cuts have the name {twice}: each needs a name of its own")
-        return cuts
 
     @model_validator(mode="after")
     def _rounds_fit(self) -> FlusherSettings:

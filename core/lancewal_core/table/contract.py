@@ -31,9 +31,10 @@ from lancewal_core.names.ids import Making, Page, Position, Region, TableUuid, T
 from lancewal_core.names.words import TOPIC_FORM, dead_letters_of, is_topic, word
 from lancewal_core.process.clock import Clock, utc_text
 from lancewal_core.process.tasks import Tasks
+from lancewal_core.record_keys.key_choices import KeyFormat, Partitioner
 from lancewal_core.record_keys.key_form import KEY_FORMS_MAX, KeyForm, is_key_form
-from lancewal_core.record_keys.key_format import KeyCodec, KeyFormat, check_region_key, key_codec, why_rows_do_not_tell
-from lancewal_core.record_keys.partitioner import Partitioner, partition_of, partitions_of
+from lancewal_core.record_keys.key_format import KeyCodec, check_region_key, key_codec, why_rows_do_not_tell
+from lancewal_core.record_keys.partitioner import partition_of, partitions_of
 from lancewal_core.rows.column_types import format_type, parse_type
 from lancewal_core.rows.schema import COLUMNS_MAX, RowSchema, check_row_schema
 from lancewal_core.rows.ttl import Ttl, check_ttl

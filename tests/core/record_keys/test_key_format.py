@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lancewal_core.errors import InvalidInput, InvalidSchema
-from lancewal_core.record_keys.key_format import KeyFormat, check_region_key, encode_region_key, key_codec
+from lancewal_core.record_keys.key_choices import KeyFormat
+from lancewal_core.record_keys.key_format import check_region_key, encode_region_key, key_codec
 from lancewal_core.rows.schema import RowSchema
 
 FORMS = {"short": ">h", "integer": ">i", "long": ">q"}

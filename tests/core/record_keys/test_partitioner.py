@@ -14,7 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lancewal_core.errors import InvalidInput, InvalidSettings
-from lancewal_core.record_keys.partitioner import HASHING, Partitioner, partition_of, partitions_of, that_places
+from lancewal_core.record_keys.key_choices import Partitioner
+from lancewal_core.record_keys.partitioner import HASHING, partition_of, partitions_of, that_places
 from lancewal_core.record_keys.why_misrouted import other_partitioner
 
 OF_GO: dict[str, Any] = json.loads((Path(__file__).parent / "go_partitions.json").read_bytes())

@@ -17,7 +17,8 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from py4j.java_gateway import GatewayParameters, JavaGateway, find_jar_path, launch_gateway
 
-from lancewal_core.record_keys.key_format import KeyFormat, key_codec
+from lancewal_core.record_keys.key_choices import KeyFormat
+from lancewal_core.record_keys.key_format import key_codec
 from lancewal_core.record_keys.partitioner import partition_of as placed
 from lancewal_core.record_keys.partitioner import partitions_of as partitions_by
 from lancewal_core.record_keys.why_misrouted import LIBRDKAFKA

@@ -133,7 +133,7 @@ def test_forms_and_fields_of_columns(file: Path) -> None:
         ("kafka.header.", "source is 'kafka.header.'"),
         (
             "envelope.source.txId",
-            "kafka.header.NAME, envelope.op, envelope.ts_ms, envelope.source.ts_ms, envelope.source.lsn",
+            "envelope.op, envelope.ts_ms, envelope.source.ts_ms, envelope.source.lsn, kafka.header.NAME",
         ),
         ("{source: envelope.op, type: string}", "only kafka.key and headers have a type"),
         ("{source: kafka.offset, type: string}", "only kafka.key and headers have a type"),

@@ -12,7 +12,7 @@ import pytest
 from lancewal_core.errors import BadRecord, Misrouted, WrongFormat
 from lancewal_core.names.ids import Position, Region, TopicId
 from lancewal_core.process.clock import SystemClock
-from lancewal_core.record_keys.key_format import KeyFormat
+from lancewal_core.record_keys.key_choices import KeyFormat
 from lancewal_core.rows.schema import Op
 from lancewal_core.settings.sections import Policy
 from lancewal_core.table.contract import Column, Contract

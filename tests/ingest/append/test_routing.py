@@ -10,8 +10,8 @@ import pytest
 
 from lancewal_core.errors import Misrouted, PartitionCountChanged
 from lancewal_core.names.ids import Position, Region, TopicId
-from lancewal_core.record_keys.key_format import KeyFormat, key_codec
-from lancewal_core.record_keys.partitioner import Partitioner
+from lancewal_core.record_keys.key_choices import KeyFormat, Partitioner
+from lancewal_core.record_keys.key_format import key_codec
 from lancewal_core.record_keys.partitioner import partition_of as placed
 from lancewal_core.record_keys.why_misrouted import why_misrouted
 from lancewal_core.rows.murmur2 import partition_of

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from lancewal_core.names.ids import Generation, Position, Region, Sequence, TopicId
-from lancewal_core.record_keys.key_format import KeyFormat
+from lancewal_core.record_keys.key_choices import KeyFormat
 from lancewal_core.rows.murmur2 import partitions_of
 from lancewal_core.rows.region_key import RegionKeyCodec
 from lancewal_core.settings.sections import Policy

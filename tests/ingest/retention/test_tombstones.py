@@ -11,7 +11,7 @@ import pytest
 from lancewal_core.names import paths
 from lancewal_core.names.ids import Generation, LogId, OwnerId, Position, Region, Sequence, TopicId
 from lancewal_core.process.tasks import ThreadTasks
-from lancewal_core.record_keys.key_format import KeyFormat
+from lancewal_core.record_keys.key_choices import KeyFormat
 from lancewal_core.region.loss_record import LossRecord, write_loss
 from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.region.state import GenerationRecord, GenerationState, RegionState

@@ -27,7 +27,7 @@ from lancewal_ingest.envelopes.unwrapped import DELETED, OLD_KEY
 
 if TYPE_CHECKING:
     from lancewal_core.names.ids import SchemaKey
-    from lancewal_core.record_keys.key_format import KeyFormat
+    from lancewal_core.record_keys.key_choices import KeyFormat
     from lancewal_core.settings.sections import ValueFormat
 
 What = Literal["row", "delete", "tombstone", "truncate", "beside rows", "unreadable"]

@@ -35,7 +35,7 @@ from lancewal_ingest.envelopes.unwrapped import DELETED
 from lancewal_ingest.formats import value_decoder
 
 if TYPE_CHECKING:
-    from lancewal_core.record_keys.key_format import KeyFormat
+    from lancewal_core.record_keys.key_choices import KeyFormat
     from lancewal_core.settings.sections import Envelope, ValueFormat
     from lancewal_ingest.append.prepare import Consumed
     from lancewal_ingest.commands.proposals.settings_text import Fields
