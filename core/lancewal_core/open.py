@@ -67,7 +67,7 @@ class Address:
         return StoreWay.of(self.uri, self.options, os.environ)
 
     def store(self) -> TableStore:
-        """Return the table's store.  ``TableMissing`` if the folder is not there."""
+        """Return the table's store.  Raises ``TableMissing`` if the folder is not there."""
         return open_store(self.uri, self.options)
 
     def table(self) -> LanceTable:
@@ -77,16 +77,15 @@ class Address:
         return Folder(self.store(), self.table(), self.way())
 
     def contract(self) -> Contract:
-        """Return the newest contract; ``NotALancewalTable`` if there is none."""
+        """Return the newest contract.  Raises ``NotALancewalTable`` if there is none."""
         return read_contract(self.store(), self.uri)
 
 
 def open_at(address: Address, tasks: Tasks, clock: Clock) -> OpenedTable:
-    """Open a table to read it.  The folder may be a copy, and the newest version is not compared with the contract
-    yet.
+    """Open a table to read it.  The folder may be a copy, and the newest version is not compared with the contract yet.
 
-    Raise ``TableMissing`` if there is no Lance table, else ``NotALancewalTable`` if there is no contract.  ``TableDropped``
-    if the table was dropped, also if it is deleted by now: its contract stays.
+    Raise ``TableMissing`` if there is no Lance table, else ``NotALancewalTable`` if there is no contract.  Raises
+    ``TableDropped`` if the table was dropped, also if it is deleted by now: its contract stays.
     """
     store, table = address.store(), address.table()
     try:

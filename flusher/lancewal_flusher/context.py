@@ -51,9 +51,9 @@ class FlusherContext(OpenedTable):
     """The keys in conflict that ``conflicts_of`` read last, with the object that has them; at most one entry."""
 
     def conflicts_of(self, ref: ConflictsRef | None) -> Conflicts:
-        """Return the keys in conflict that the object ``ref`` holds, as ``read_conflicts`` does.
+        """Return the keys in conflict in the object ``ref``, as ``read_conflicts`` does.
 
-        The last object is kept in memory, since reading a million keys takes seconds.
+        The last object is cached, because reading a million keys takes seconds.
         """
         for kept, content in self.conflicts_kept:
             if kept == ref and content.schema == self.contract.rows:
@@ -68,8 +68,8 @@ def check_contract(context: FlusherContext) -> None:
     """Raise ``ContractMismatch`` if a newer contract version changes more than columns, policies and the consumer
     group.
 
-    With the old contract, regions that only the newer version names would seem to need nothing.  Keys that come
-    through other regions since then would seem to conflict.
+    With the old contract, regions that only the newer version has would seem to need nothing.  Keys that come through
+    other regions since then would seem to be in conflict.
     """
     newer = newer_contract(context.store, context.contract)
     if newer is not None:
@@ -77,9 +77,10 @@ def check_contract(context: FlusherContext) -> None:
 
 
 def with_newer_contract(context: FlusherContext) -> FlusherContext | None:
-    """Return the context with the newest contract; None if it has that one.
+    """Return the context with the newest contract; None if it has this contract already.
 
-    ``ContractMismatch``: more has changed than columns, policies and the consumer group."""
+    Raises ``ContractMismatch`` if more than columns, policies and the consumer group has changed.
+    """
     newer = newer_contract(context.store, context.contract)
     if newer is None:
         return None
@@ -89,8 +90,9 @@ def with_newer_contract(context: FlusherContext) -> FlusherContext | None:
 
 
 def by_newest_contract(context: FlusherContext, act: Callable[[FlusherContext], T]) -> T:
-    """Return the result of ``act``, which begins again if it meets a newer contract: in rows, or where a table version
-    does not fit."""
+    """Return the result of ``act``.  If rows or a table version need a newer contract, ``act`` is called again with
+    that contract.
+    """
     while True:
         try:
             return act(context)

@@ -40,14 +40,16 @@ _making = threading.Lock()
 
 
 class Threads(NamedTuple):
-    """Thread pools of a process, shared by all its tables: ``tasks`` wait for stores, ``computing`` computes."""
+    """Thread pools that all tables of a process share: ``tasks`` is for waiting on stores, ``computing`` for
+    computation.
+    """
 
     tasks: Tasks
     computing: Tasks
 
     @staticmethod
     def of(settings: Settings, stack: ExitStack) -> Threads:
-        """Start the pools with the number of threads that the settings say.  ``stack`` closes them."""
+        """Start the pools with the numbers of threads in the settings.  ``stack`` closes them."""
         use_all_cores()
         tasks, computing = ThreadTasks(), ThreadTasks(io_threads=settings.flusher.threads, caller_helps=True)
         stack.callback(tasks.close)
@@ -70,10 +72,10 @@ def open_on(
     on_threads: bool = False,
     store: ObjectStore | None = None,
 ) -> FlusherContext:
-    """Open the table, check it, and return its context; ``stack`` closes the context.  ``store``: as in ``open_by``.
+    """Open and check the table, and return its context.  ``stack`` closes the context.  ``store``: as in ``open_by``.
 
-    ``on_threads``: run tasks on threads whatever the settings say.  A caller that neither merges nor compacts then
-    waits for no Spark session.
+    ``on_threads``: run tasks on threads, whatever the settings say.  A caller that neither merges nor compacts then
+    needs no Spark session.
     """
     settings.need("table.uri")
     tasks, computing = threads
@@ -94,8 +96,9 @@ def open_on(
 
 
 def waiting_tasks(uri: str, tasks: Tasks, computing: Tasks) -> Tasks:
-    """Return the pool for tasks that wait for the store.  At a local folder nothing waits, and more threads than cores
-    are slower: there it is ``computing``."""
+    """Return the pool for tasks that access the store.  With a local folder this is ``computing``, because nothing
+    waits, and more threads than cores would be slower.
+    """
     return tasks if local_folder(uri) is None else computing
 
 

@@ -43,7 +43,7 @@ def origins_of(context: FlusherContext) -> Origins:
 
 
 class Origins:
-    """Origins of a table whose keys tell their region: nothing is recorded or looked up."""
+    """Regions of rows, for a table whose keys determine the region.  Nothing needs to be recorded or looked up."""
 
     in_old_runs = False
     """Whether key runs of files out of use may be the only record of the regions of keys."""
@@ -63,21 +63,23 @@ class Origins:
         return frozenset()
 
     def check(self) -> None:
-        """Raise ``ContractMismatch`` if a newer contract may change which regions count."""
+        """Raise ``ContractMismatch`` if a newer contract may change which regions a key can have."""
 
     def begin(self, pinned: PinnedTable, files: Files, runs: Sequence[KeyRun]) -> Files:
-        """Prepare for these files, and return them in the order in which ``find`` must be called.  ``runs``: the key
-        runs that can be read."""
+        """Prepare to look up these files.  Return them in the order in which ``find`` must be called.  ``runs``: the
+        key runs that can be read.
+        """
         return files
 
     def find(self, name: str, keys: CodedKeys) -> Regions | None:
-        """Return for each row of a file the place of its region in ``regions``, or ``NO_REGION`` if it is unknown.
-        None if keys tell their region themselves."""
+        """Return for each row of a file the index of its region in ``regions``, or ``NO_REGION`` if it is unknown.
+        None if keys determine their region.
+        """
         return None
 
 
 class RecordedOrigins(Origins):
-    """Origins of a table whose rows do not tell their partition; see the module docstring."""
+    """Regions of rows, for a table whose rows do not tell their partition.  They are read from key runs and commits."""
 
     in_old_runs = True
 

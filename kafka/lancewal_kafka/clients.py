@@ -100,8 +100,9 @@ def unpacking_bounded(client: Mapping[str, str], memory_bytes_max: int, record_b
 
 
 def unpacked_bytes_max(client: Mapping[str, str]) -> int:
-    """Return the bytes that a batch of zstd may unpack to in an ``unpacking_bounded`` client.  ``InvalidSettings`` if the
-    property is not a number."""
+    """Return the bytes that a batch of zstd may unpack to in an ``unpacking_bounded`` client.  Raises
+    ``InvalidSettings`` if the property is not a number.
+    """
     try:
         return int(client[_RECEIVE])
     except ValueError:

@@ -122,8 +122,8 @@ def read_records(
 ) -> tuple[Records, Position]:
     """Return the committed records of [first, end), or the first of them if they are many, and the position after them.
 
-    ``end`` must not be above Kafka's end.  ``RetentionLost`` if Kafka has deleted ``first``, ``KafkaUnavailable`` if nobody
-    answers.
+    ``end`` must not be above Kafka's end.  Raises ``RetentionLost`` if Kafka has deleted ``first``,
+    ``KafkaUnavailable`` if nobody answers.
     """
     found, nbytes = Records([], [], [], [], []), 0
     try:

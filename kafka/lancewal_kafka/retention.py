@@ -38,7 +38,9 @@ class KafkaRetention:
         return self._inspector.configuration(self._topic)
 
     def stored_batches(self) -> StoredBatches:
-        """Return how the topic stores batches; ``KafkaForbidden`` if this user may not read the topic's configuration."""
+        """Return how the topic stores batches.  Raises ``KafkaForbidden`` if this user may not read the topic's
+        configuration.
+        """
         return self.config().stored
 
     def lows(self, regions: Collection[Region]) -> dict[Region, Position]:
@@ -122,8 +124,9 @@ class KafkaCompaction:
     _again_at: float = float("-inf")
 
     def of_each(self, highs: Mapping[int, Position]) -> dict[int, Compaction | None]:
-        """Return the compaction of each partition; None for each if the topic is not compacted.  ``highs`` are the partitions'
-        ends.  ``KafkaUnavailable`` if no broker answers."""
+        """Return the compaction of each partition; None for each if the topic is not compacted.  ``highs`` are the
+        partitions' ends.  Raises ``KafkaUnavailable`` if no broker answers.
+        """
         if not highs:
             return {}
         if self.clock.monotonic() >= self._again_at:

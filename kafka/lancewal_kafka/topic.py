@@ -91,11 +91,11 @@ class GroupMember:
 
 
 class TopicInspector:
-    """Client that asks the brokers about topics.  ``client`` holds ``bootstrap.servers`` and the
-    pass-through; ``timeout_s`` bounds each question.
+    """Client that asks the brokers about topics.  ``client`` holds ``bootstrap.servers`` and the pass-through;
+    ``timeout_s`` bounds each question.
 
-    ``InvalidSettings`` if librdkafka does not take these properties.  It gets all of them, so that it finds an unknown one.
-    It ignores those of other kinds of clients.
+    Raises ``InvalidSettings`` if librdkafka does not take these properties.  It gets all of them, so that it finds an
+    unknown one.  It ignores those of other kinds of clients.
     """
 
     def __init__(
@@ -310,8 +310,9 @@ def _check_right(described: Any, operation: AclOperation, what: str, topic: str)
 
 
 def same_topic(inspector: TopicInspector, contract: Contract, advice: str) -> TopicState:
-    """Return the topic as it is now.  ``TopicReplaced`` if its id is not the contract's, so that offsets mean other records;
-    ``advice`` ends the error's text."""
+    """Return the topic as it is now.  Raises ``TopicReplaced`` if its id is not the contract's, so that offsets mean
+    other records; ``advice`` ends the error's text.
+    """
     topic = inspector.describe(contract.topic)
     if topic.topic_id != contract.topic_id:
         raise TopicReplaced(

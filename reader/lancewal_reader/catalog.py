@@ -44,8 +44,9 @@ class Catalog:
         self._storage_options = storage_options
 
     def __getitem__(self, name: str) -> Table:
-        """Open the table ``name`` for reading.  ``TableUnknown``: there is no such table, or it was dropped.  Other errors
-        are those of ``open_table``."""
+        """Open the table ``name`` for reading.  Raises ``TableUnknown`` if there is no such table, or it was dropped.
+        Other errors are those of ``open_table``.
+        """
         if not isinstance(name, str):
             raise InvalidInput(f"{name!r} is not the name of a table in a catalog: expected text")
         entry = active(self._stored, found_table(self._stored, table_name(name)))

@@ -147,7 +147,9 @@ class Subscriptions:
             raise InvalidInput(f"the receipt is of the table with uuid {receipt.table_uuid}, this one has {uuid}")
 
     def _nothing_merged(self, version: TableVersion) -> InForce:
-        """Return the watermarks of a receipt without positions; ``InvalidInput`` unless nothing was merged then."""
+        """Return the watermarks of a receipt without positions.  Raises ``InvalidInput`` unless nothing was merged
+        then.
+        """
         try:
             merged = bool(self._reads.context.watermarks.at(version).regions)
         except (TableRestored, MergedPositionUnknown):

@@ -102,7 +102,7 @@ def open_table(
 
 
 def _text_of(path: object, argument: str, expected: str) -> str:
-    """Return a path, given as text or as ``PathLike``, as text; ``InvalidInput`` for anything else."""
+    """Return a path, given as text or as ``PathLike``, as text.  Raises ``InvalidInput`` for anything else."""
     text = os.fspath(path) if isinstance(path, os.PathLike) else path
     if not isinstance(text, str):
         raise InvalidInput(f"{argument} {path!r}: expected {expected}, as text or a pathlib.Path")
@@ -353,9 +353,9 @@ class Table:
         table version that was read.  ``_sequence`` grows with each change of a key.
 
         ``mode``: ``net`` has at most one change for each key.  ``commits`` has the net changes from each version of the
-        merged table to the next.  ``all`` has one change for each record in the log, in the order of its partition, and
-        between them the commits that come from no record.  It adds ``_partition``, ``_offset``, ``_record_time`` and
-        ``_source``.
+        merged table to the next.  ``all`` has one change for each record in the log, in the order of its partition.
+        Between them are the changes of commits that come from no record.  It adds ``_partition``, ``_offset``,
+        ``_record_time`` and ``_source``.
 
         With ``columns`` and ``filter`` the result has the changes of a table with only these columns and rows.  So an
         update after which a row no longer passes the filter is a delete.

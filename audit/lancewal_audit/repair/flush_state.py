@@ -39,7 +39,9 @@ class FlushState:
 
 
 def flush_state(context: RepairContext, region: Region, record: GenerationRecord) -> FlushState:
-    """Check the flush of a generation that is FLUSHED or MERGED.  ``StoreUnavailable`` if the store does not answer."""
+    """Check the flush of a generation that is FLUSHED or MERGED.  Raises ``StoreUnavailable`` if the store does not
+    answer.
+    """
     stored, problem = _stored(context, region, record)
     expected, log_problem = _expected(context, region, record)
     if stored is not None and expected is not None and not same_rows(stored, expected, context.contract.primary_key):

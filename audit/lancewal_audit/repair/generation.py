@@ -54,8 +54,9 @@ class GenerationRepair:
 def plan_generations(context: RepairContext, region: Region, generation: Generation | None) -> GenerationRepair:
     """Check the region's flushes, and return the plan (steps 1 and 2).
 
-    ``generation``: rebuild this generation alone, even if its flush is sound.  ``RepairRefused``: the log lacks its rows,
-    or the generation does not wait for a merge."""
+    ``generation``: rebuild this generation alone, even if its flush is sound.  Raises ``RepairRefused`` if the log
+    lacks its rows, or the generation does not wait for a merge.
+    """
     # Step 1
     index = context.states.read([region]).get(region)
     records = _waiting(context, region, index)

@@ -69,7 +69,8 @@ class LanceIndexPlan:
 def plan_lance_index(context: RepairContext, name: str) -> LanceIndexPlan:
     """Return the plan to rebuild the index ``name`` (step 1).
 
-    ``InvalidInput``: there is no such index.  ``RepairRefused``: Lance does not report its parameters."""
+    Raises ``InvalidInput`` if there is no such index.  ``RepairRefused``: Lance does not report its parameters.
+    """
     assert isinstance(context.table, LanceTable)
     pinned = context.table.newest()
     check_fit(context.store, pinned, context.contract)
@@ -89,7 +90,9 @@ def plan_lance_index(context: RepairContext, name: str) -> LanceIndexPlan:
 def repair_lance_index(plan: LanceIndexPlan) -> list[Told]:
     """Build and commit the index (step 2); return what was done.
 
-    ``RepairRefused``: another commit came first.  ``TableMissing``, ``TableReplaced``: the table was deleted."""
+    Raises ``RepairRefused`` if another commit came first.  Raises ``TableMissing``, ``TableReplaced`` if the table was
+    deleted.
+    """
     name, contract = plan.build.name, plan.context.contract
     check_present(plan.context.store, contract)
     try:

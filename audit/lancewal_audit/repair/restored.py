@@ -141,8 +141,9 @@ class RestoredPlan:
 def plan_restored(context: RepairContext, choice: Choice) -> RestoredPlan:
     """Return the plan for a choice (steps 1 and 2).
 
-    ``RepairRefused``: another decision stands, or the rows cannot be merged again.  ``MergedPositionUnknown``: what a
-    version holds cannot be told."""
+    Raises ``RepairRefused`` if another decision stands, or the rows cannot be merged again.  Raises
+    ``MergedPositionUnknown`` if what a version holds cannot be told.
+    """
     # Step 1
     restores = _undecided(context)
     if not restores:
@@ -174,7 +175,8 @@ def plan_restored(context: RepairContext, choice: Choice) -> RestoredPlan:
 def repair_restored(context: RepairContext, plan: RestoredPlan) -> list[Told]:
     """Revive generations, record the decision and bring the columns (steps 3 to 5); return what was done.
 
-    ``RepairRefused``: somebody else has decided otherwise."""
+    Raises ``RepairRefused`` if somebody else has decided otherwise.
+    """
     # Step 3
     if plan.again:
         _revive(context, sorted(plan.again), plan.in_force)
@@ -254,7 +256,8 @@ def _in_force(context: RepairContext, version: int, decided: Mapping[int, InForc
 def _conflicts(context: RepairContext, restore: Restore, decided: Mapping[int, InForce]) -> ConflictsRef | None:
     """Return the keys in conflict of the restored version, which describe its rows.
 
-    ``MergedPositionUnknown`` if they are unknown, unless the table never had keys in conflict."""
+    Raises ``MergedPositionUnknown`` if they are unknown, unless the table never had keys in conflict.
+    """
     if context.contract.rows_tell_partition:
         return None
     try:

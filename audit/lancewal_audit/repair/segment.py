@@ -137,10 +137,12 @@ class SegmentPlan:
 
 
 def plan_segment(context: RepairContext, topic: TopicRecords, key: str, *, accept_loss: bool = False) -> SegmentPlan:
-    """Return the plan for the segment ``key`` (steps 1 and 2).  ``accept_loss``: a person accepts what is lost for good.
+    """Return the plan for the segment ``key`` (steps 1 and 2).  ``accept_loss``: a person accepts what is lost for
+    good.
 
-    ``InvalidInput``: this is not the key of a segment.  ``RepairRefused``: the object is not part of a log.
-    ``RetentionLost`` or ``TopicUnsuitable``: records are lost, and ``accept_loss`` is false."""
+    Raises ``InvalidInput`` if this is not the key of a segment.  Raises ``RepairRefused`` if the object is not part of
+    a log.  Raises ``RetentionLost`` or ``TopicUnsuitable`` if records are lost, and ``accept_loss`` is false.
+    """
     # Step 1
     place = paths.parse_wal_segment(key)
     if place is None:
@@ -298,7 +300,7 @@ def _sealed(context: RepairContext, generation: NeededGeneration) -> GenerationR
 
 
 def _fence_of(context: RepairContext, log: LogId) -> Sequence:
-    """Return the number of a log's fence; ``RepairRefused`` if the log has none."""
+    """Return the number of a log's fence.  Raises ``RepairRefused`` if the log has none."""
     survey = survey_logs(context, ()).get(log)
     if survey is None or survey.fence is None:
         raise RepairRefused(f"log {log} has no end: run the command again")

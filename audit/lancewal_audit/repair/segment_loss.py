@@ -77,7 +77,9 @@ def given_up(
 
 
 def is_compacted(topic: TopicRecords) -> bool:
-    """Return whether compaction may have removed records of the topic.  ``TopicReplaced`` if the topic was replaced."""
+    """Return whether compaction may have removed records of the topic.  Raises ``TopicReplaced`` if the topic was
+    replaced.
+    """
     try:
         topic.check()
     except TopicUnsuitable:

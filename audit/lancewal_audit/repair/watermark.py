@@ -103,8 +103,9 @@ class WatermarkPlan:
 def plan_watermark(context: RepairContext) -> WatermarkPlan | None:
     """Return the conclusion and its evidence (steps 1 to 3); None if the merged positions are known.
 
-    ``TableRestored``: a restore must be decided first.  ``ObjectMissing`` or ``ObjectCorrupt``: by the conclusion
-    keys in conflict wait, and they cannot be read.  ``RepairRefused``: generations cannot be merged again in order.
+    Raises ``TableRestored`` if a restore must be decided first.  Raises ``ObjectMissing`` or ``ObjectCorrupt`` if by
+    the conclusion keys in conflict wait, and they cannot be read.  Raises ``RepairRefused`` if generations cannot be
+    merged again in order.
     """
     # Step 1
     version = context.table.newest().version
@@ -157,7 +158,7 @@ def _check_again(region: Region, state: RegionState, left: InForce) -> None:
 
 
 def accept_watermark(context: RepairContext, plan: WatermarkPlan) -> list[Told]:
-    """Record the conclusion (step 4); return what was done.  ``RepairRefused`` if another process was faster."""
+    """Record the conclusion (step 4); return what was done.  Raises ``RepairRefused`` if another process was faster."""
     found = context.watermarks.decide(plan.conclusion, "accepted")
     if (found.regions, found.conflicts) != (plan.conclusion.regions, plan.conclusion.conflicts):
         raise RepairRefused(

@@ -63,7 +63,7 @@ class StoredCatalog(Protocol):
 
 
 def found_table(catalog: StoredCatalog, name: str) -> TableEntry:
-    """Return the entry of the table ``name``, in any state.  ``TableUnknown`` if there is none."""
+    """Return the entry of the table ``name``, in any state.  Raises ``TableUnknown`` if there is none."""
     entry = catalog.table(name)
     if entry is None:
         raise TableUnknown(
@@ -75,7 +75,9 @@ def found_table(catalog: StoredCatalog, name: str) -> TableEntry:
 
 
 def found_cut(catalog: StoredCatalog, name: str) -> Cut:
-    """Return the cut ``name``.  ``CutMissing`` if there is none; ``CatalogRefused`` if the catalog keeps no cuts."""
+    """Return the cut ``name``.  Raises ``CutMissing`` if there is none.  Raises ``CatalogRefused`` if the catalog keeps
+    no cuts.
+    """
     cut_name(name)
     check_keeps_cuts(catalog)
     cut = catalog.cut(name)
@@ -111,7 +113,9 @@ def cuts_of(catalog: StoredCatalog, name: str, table_uuid: str | None) -> list[C
 
 
 def tables_named(catalog: StoredCatalog, patterns: tuple[str, ...]) -> dict[str, TableEntry]:
-    """Return the active tables that one of the patterns names; they may be none.  ``InvalidInput``: a pattern is malformed."""
+    """Return the active tables that one of the patterns names; they may be none.  Raises ``InvalidInput`` if a pattern
+    is malformed.
+    """
     of = [matcher(pattern) for pattern in patterns]
     return {
         name: entry
@@ -121,8 +125,9 @@ def tables_named(catalog: StoredCatalog, patterns: tuple[str, ...]) -> dict[str,
 
 
 def tables_matching(catalog: StoredCatalog, patterns: tuple[str, ...]) -> dict[str, TableEntry]:
-    """Return the active tables that one of the patterns names.  ``InvalidInput``: a pattern is malformed, or names no
-    table."""
+    """Return the active tables that one of the patterns names.  Raises ``InvalidInput`` if a pattern is malformed, or
+    names no table.
+    """
     found = tables_named(catalog, patterns)
     for pattern in patterns:
         if not any(matcher(pattern).fullmatch(name) for name in found):
@@ -138,7 +143,8 @@ def change_table(
     """Swap the entry of a table for what ``decide`` makes of it; None is no entry.  Return the new entry.
 
     ``decide`` may raise, and decides again after a lost race.  An entry that it returns unchanged is not written.
-    ``CatalogRefused``: the catalog refuses the swap, and still shows the entry that the swap names."""
+    Raises ``CatalogRefused`` if the catalog refuses the swap, and still shows the entry that the swap names.
+    """
     seen, tries = None, 0
     while tries < TRIES_MAX:
         found = catalog.table(name)

@@ -48,7 +48,7 @@ def known_address(catalog: StoredCatalog, text: str, *, dropped: bool = False) -
 
 
 def active(catalog: StoredCatalog, entry: TableEntry) -> TableEntry:
-    """Return ``entry``; ``TableUnknown`` if its table was dropped."""
+    """Return ``entry``.  Raises ``TableUnknown`` if its table was dropped."""
     if entry.state == "active":
         return entry
     raise TableUnknown(

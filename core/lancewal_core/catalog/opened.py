@@ -26,7 +26,7 @@ def open_directory(
 ) -> DirectoryCatalog:
     """Return the catalog in the folder ``root``.  ``options`` are Lance's storage options.
 
-    ``InvalidSettings``: the address is not valid, or the local folder does not exist.
+    Raises ``InvalidSettings`` if the address is not valid, or the local folder does not exist.
     """
     try:
         store = open_store(root, options)
@@ -42,7 +42,7 @@ def open_directory(
 def open_postgres(url: str, password: str = "", root: str | None = None) -> PostgresCatalog:
     """Return the catalog in the database ``url``.  The server is not asked yet.
 
-    ``InvalidSettings``: the address is not valid, or the extra ``postgres`` is not installed.
+    Raises ``InvalidSettings`` if the address is not valid, or the extra ``postgres`` is not installed.
     """
     try:
         from lancewal_core.catalog.postgres_catalog import PostgresCatalog
@@ -60,9 +60,11 @@ def open_rest(
     options: Mapping[str, str] | None = None,
     tasks: Tasks | None = None,
 ) -> RestCatalog:
-    """Return the catalog behind ``url``.  The server is not asked yet.  Its cuts lie in ``root``, with the storage options.
+    """Return the catalog behind ``url``.  The server is not asked yet.  Its cuts lie in ``root``, with the storage
+    options.
 
-    ``InvalidSettings``: an address is not valid."""
+    Raises ``InvalidSettings`` if an address is not valid.
+    """
     from lancewal_core.catalog.rest_catalog import RestCatalog
 
     tasks = tasks or ThreadTasks()
@@ -72,8 +74,9 @@ def open_rest(
 def open_by_text(text: str, options: Mapping[str, str] | None = None, password: str = "") -> StoredCatalog:
     """Return the catalog that ``text`` names: ``postgresql://...``, ``https://...``, or the root of a directory.
 
-    ``options`` are Lance's storage options.  ``password`` is that of a server.  ``InvalidSettings``: the address is not
-    valid, or holds a secret."""
+    ``options`` are Lance's storage options.  ``password`` is that of a server.  Raises ``InvalidSettings`` if the
+    address is not valid, or holds a secret.
+    """
     match kind_of_url(text):
         case "postgres":
             return open_postgres(text, password)
@@ -98,7 +101,7 @@ def catalog_of(settings: Settings, tasks: Tasks | None = None, clock: Clock | No
 
 
 def set_catalog(settings: Settings) -> StoredCatalog:
-    """Return the catalog of the settings; ``InvalidSettings`` if they name none."""
+    """Return the catalog of the settings.  Raises ``InvalidSettings`` if they name none."""
     catalog = catalog_of(settings)
     if catalog is None:
         raise InvalidSettings(

@@ -30,9 +30,10 @@ _TIMELINE = slice(0, 8)
 
 
 class PostgresCatalog:
-    """A catalog in PostgreSQL (module docstring).  ``InvalidSettings``: the address is not valid.
+    """A catalog in PostgreSQL (module docstring).  Raises ``InvalidSettings`` if the address is not valid.
 
-    ``root`` is the address below which new tables lie; None: each needs an address."""
+    ``root`` is the address below which new tables lie; None: each needs an address.
+    """
 
     keeps_cuts = True
 

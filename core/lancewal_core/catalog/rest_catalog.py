@@ -59,10 +59,12 @@ T = TypeVar("T")
 
 
 class RestCatalog:
-    """A catalog behind REST (module docstring).  ``InvalidSettings``: the address is not valid, or the token would go
-    unencrypted to another machine.
+    """A catalog behind REST (module docstring).  Raises ``InvalidSettings`` if the address is not valid, or the token
+    would go unencrypted to another machine.
 
-    ``root`` is the address below which the server's relative locations lie.  ``cuts`` has the cuts; None: there are none."""
+    ``root`` is the address below which the server's relative locations lie.  ``cuts`` has the cuts; None: there are
+    none.
+    """
 
     def __init__(self, url: str, token: str, root: str | None, cuts: StoredCatalog | None, tasks: Tasks) -> None:
         self._url = catalog_url(url, "rest")
@@ -84,7 +86,7 @@ class RestCatalog:
         return {entry.name: entry for entry, managed in filter(None, found) if not managed}
 
     def _names(self) -> set[str]:
-        """Return the names of all tables, page by page.  ``CatalogRefused``: the pages have no end."""
+        """Return the names of all tables, page by page.  Raises ``CatalogRefused`` if the pages have no end."""
         names, pages = set[str](), set[str | None]()
         page: str | None = None
         while page != "":

@@ -29,7 +29,7 @@ def is_table_name(text: str) -> bool:
 
 
 def table_name(text: str) -> str:
-    """Return ``text``; ``InvalidInput`` if no catalog can have a table of this name."""
+    """Return ``text``.  Raises ``InvalidInput`` if no catalog can have a table of this name."""
     if not is_table_name(text):
         raise InvalidInput(f"{text[:_SHOWN]!a} is not the name of a table in a catalog: expected {NAME_FORM}")
     return text
@@ -41,7 +41,8 @@ def default_uri(root: str, name: str) -> str:
 
 
 def matcher(pattern: str) -> re.Pattern[str]:
-    """Return the expression that fully matches the names for which ``pattern`` stands.  ``InvalidInput``: it can match no
-    name."""
+    """Return the expression that fully matches the names for which ``pattern`` stands.  Raises ``InvalidInput`` if it
+    can match no name.
+    """
     # Many stars take no time: the expression of `fnmatch` never looks for an earlier star's end twice.
     return re.compile(fnmatch.translate(table_pattern(pattern)))

@@ -267,8 +267,9 @@ class ConflictKeys:
 
 
 def encode_conflicts(conflicts: Conflicts, merge: str) -> tuple[bytes, ConflictsRef]:
-    """Return the object of a merge and the reference to it.  ``ObjectTooLarge`` if no reader would accept the
-    object."""
+    """Return the object of a merge and the reference to it.  Raises ``ObjectTooLarge`` if no reader would accept the
+    object.
+    """
     ids = conflicts.schema.ids
     waiting = conflicts.waiting.replace_schema_metadata({_FIELD_IDS: json.dumps(ids)} if ids else None)
     streams = [side_stream(waiting), side_stream(conflicts.owners)]
@@ -307,7 +308,8 @@ def read_conflicts(store: ObjectStore, ref: ConflictsRef | None, contract: Contr
 def decode_as(data: bytes, where: str, store: ObjectStore, contract: Contract) -> Conflicts:
     """Decode keys in conflict as ``decode_conflicts`` does, with the columns of the contract.
 
-    ``ContractChanged``: the object is of a newer contract."""
+    Raises ``ContractChanged`` if the object is of a newer contract.
+    """
     written = _written(data, where, store, contract)
     found = decode_conflicts(data, where, written)
     waiting = rows_as(found.waiting, written, contract.rows, lambda: where)
@@ -317,7 +319,8 @@ def decode_as(data: bytes, where: str, store: ObjectStore, contract: Contract) -
 def _written(data: bytes, where: str, store: ObjectStore, contract: Contract) -> RowSchema:
     """Return the columns of the waiting operations, as the object's first stream names them.
 
-    ``ObjectCorrupt`` for ids or columns that no merge writes."""
+    Raises ``ObjectCorrupt`` for ids or columns that no merge writes.
+    """
     rows = contract.rows
     try:
         with pa.ipc.open_stream(pa.py_buffer(data)[_LENGTH_BYTES:]) as stream:
@@ -354,8 +357,9 @@ def _written(data: bytes, where: str, store: ObjectStore, contract: Contract) ->
 
 
 def decode_conflicts(data: bytes, where: str, schema: RowSchema) -> Conflicts:
-    """Inverse of ``encode_conflicts``; ``ObjectCorrupt`` for anything else, before more is unpacked than an object may
-    have."""
+    """Inverse of ``encode_conflicts``.  Raises ``ObjectCorrupt`` for anything else, before more is unpacked than an
+    object may have.
+    """
     try:
         waiting, owners = conflict_rows(data)
         found = Conflicts(schema, _as(_waiting_schema(schema), waiting), _as(_owner_schema(schema), owners))

@@ -170,8 +170,9 @@ def _counting(runs: Sequence[KeyRun], fragments: Mapping[str, Sequence[Fragment]
 
 
 def find_in_run(run: KeyRun, source: PartSource, sought: SoughtKeys) -> FoundEntries:
-    """Return all entries of a run for the keys sought.  ``ObjectMissing`` or ``ObjectCorrupt`` if a part cannot be
-    read."""
+    """Return all entries of a run for the keys sought.  Raises ``ObjectMissing`` or ``ObjectCorrupt`` if a part cannot
+    be read.
+    """
     (found,) = find_in_runs([run], source, sought)
     if isinstance(found, Corrupt):
         raise found

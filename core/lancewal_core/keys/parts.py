@@ -38,7 +38,9 @@ _MAPS_MAX = 512
 
 class PartSource(Protocol):
     def open(self, part: KeyPart) -> Entries:
-        """Return the entries of a part.  ``ObjectMissing`` or ``ObjectCorrupt`` if it cannot be read as it was written."""
+        """Return the entries of a part.  Raises ``ObjectMissing`` or ``ObjectCorrupt`` if it cannot be read as it was
+        written.
+        """
 
     def at_hand(self, part: KeyPart) -> bool:
         """Return whether the part is open already, so that ``open`` has nothing to read."""
@@ -141,7 +143,7 @@ class MappedParts:
 
 
 def fetch(store: ObjectStore, part: KeyPart) -> bytes:
-    """Return a part's bytes from the store; ``ObjectMissing`` or ``ObjectCorrupt`` if they are not as written."""
+    """Return a part's bytes from the store.  Raises ``ObjectMissing`` or ``ObjectCorrupt`` if they are not as written."""
     data = store.get(part.object)
     if data is None:
         raise _missing(part)

@@ -138,8 +138,9 @@ def encode_part(entries: Entries) -> bytes:
 
 
 def decode_part(data: pa.Buffer, where: str) -> Entries:
-    """Return the entries of a part, without a copy.  ``ObjectCorrupt`` if the bytes, whose checksum was right, are not
-    a part."""
+    """Return the entries of a part, without a copy.  Raises ``ObjectCorrupt`` if the bytes, whose checksum was right,
+    are not a part.
+    """
     try:
         return _entries(data)
     except (ObjectCorrupt, pa.ArrowException, KeyError, ValueError, TypeError, OSError, StopIteration) as error:

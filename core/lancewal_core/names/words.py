@@ -54,7 +54,7 @@ def is_topic(text: str) -> bool:
 
 
 def cut_name(text: str) -> str:
-    """Return ``text``; ``InvalidInput`` if it cannot be the name of a cut in a catalog."""
+    """Return ``text``.  Raises ``InvalidInput`` if it cannot be the name of a cut in a catalog."""
     if _CUT.fullmatch(text) is None:
         raise InvalidInput(f"{text[:_SHOWN]!a} is not the name of a cut: expected {_CUT_FORM}")
     return text
@@ -75,7 +75,7 @@ def schema_key_of(text: str) -> str | None:
 
 
 def table_pattern(text: str) -> str:
-    """Return ``text``; ``InvalidInput`` if it cannot stand for names of tables in a catalog."""
+    """Return ``text``.  Raises ``InvalidInput`` if it cannot stand for names of tables in a catalog."""
     if _TABLE_PATTERN.fullmatch(text) is None:
         raise InvalidInput(f"{text[:_SHOWN]!a} is not a pattern of table names: expected {_TABLE_PATTERN_FORM}")
     return text

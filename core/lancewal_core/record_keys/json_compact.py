@@ -35,7 +35,7 @@ class JsonCompactCodec:
     named = "the JSON object without spaces, as Kafka Connect writes it,"
 
     def __init__(self, fields: pa.Schema) -> None:
-        """``fields`` are the region key's columns in order.  ``InvalidSchema`` for a type that is not allowed."""
+        """``fields`` are the region key's columns in order.  Raises ``InvalidSchema`` for a type that is not allowed."""
         for field in fields:
             if writes(field.type) is None:
                 raise InvalidSchema(
@@ -82,7 +82,8 @@ class JsonCompactCodec:
 def json_key(members: Mapping[str, object]) -> bytes:
     """Return the key that has these members, in their order: str, int, bool.
 
-    ``InvalidInput`` for a value of another type, or a text that is not Unicode."""
+    Raises ``InvalidInput`` for a value of another type, or a text that is not Unicode.
+    """
     for name, value in members.items():
         if not isinstance(value, str | int):
             raise InvalidInput(f"region key column {name!r}: a json-compact key cannot hold a {type(value).__name__}")

@@ -49,7 +49,9 @@ class KeyCodec(Protocol):
     """Words for the key in messages, such as "the canonical encoding"."""
 
     def encode(self, values: Sequence[object]) -> bytes:
-        """Return the key for the values of the region key's columns; ``InvalidInput`` for values that have none."""
+        """Return the key for the values of the region key's columns.  Raises ``InvalidInput`` for values that have
+        none.
+        """
 
     def decode(self, key: bytes) -> tuple[object, ...] | None:
         """Return the values whose encoding is ``key``; None for bytes that are no key."""
@@ -131,7 +133,7 @@ class IntegerKeyCodec:
     """Keys of one integer in 2, 4 or 8 bytes, the highest first, as two's complement."""
 
     def __init__(self, fields: pa.Schema, key_format: str) -> None:
-        """``InvalidSchema`` unless ``fields`` is one integer column of a type other than uint64."""
+        """Raises ``InvalidSchema`` unless ``fields`` is one integer column of a type other than uint64."""
         (field,) = list(fields) if len(fields) == 1 else [None]
         if field is None or not pa.types.is_integer(field.type) or pa.types.is_uint64(field.type):
             shown = ", ".join(f"{one.name} {one.type}" for one in fields)

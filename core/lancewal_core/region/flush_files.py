@@ -327,7 +327,8 @@ def _decoded_side(data: bytes | None, file: SideFile, schema: pa.Schema) -> pa.T
 
 
 def decode_side(data: bytes, file: SideFile, schema: pa.Schema) -> pa.Table:
-    """Return the rows of one stream of a side file; ``ObjectCorrupt`` unless they are as ``file`` and ``schema`` say.
+    """Return the rows of one stream of a side file.  Raises ``ObjectCorrupt`` unless they are as ``file`` and
+    ``schema`` say.
 
     Memory is bounded as in ``side_rows``.
     """

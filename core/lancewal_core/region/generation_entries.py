@@ -57,8 +57,8 @@ class InLog(Protocol):
 def entries_of(opened: OpenedTable, region: Region, record: InLog) -> list[Entry]:
     """Return the entries of a SEALED or later generation, from its log.
 
-    ``PlanStale`` if an entry is missing: it may have been trimmed since the state was read (``kept_entries`` finds
-    out).
+    Raises ``PlanStale`` if an entry is missing: it may have been trimmed since the state was read (``kept_entries``
+    finds out).
     """
     walked = walk(
         opened.store, opened.tasks, record.log, record.first_sequence, before=record.end_sequence, regions=(region,)
@@ -84,8 +84,9 @@ def headers_of(opened: OpenedTable, generations: Seq[tuple[Region, InLog]]) -> l
 
 
 def _chain(region: Region, record: InLog, found: Iterable[E], end: Sequence) -> list[E]:
-    """Return the generation's entries, of those found in its log before ``end``; ``PlanStale`` unless they are
-    complete."""
+    """Return the generation's entries, of those found in its log before ``end``.  Raises ``PlanStale`` unless they are
+    complete.
+    """
     entries = [e for e in found if e.region == region and _is_of(record, e)]
     if record.next is None or not is_chain(entries, record.first, record.next):
         shown = f"{entries[0].first} to {entries[-1].next} in {len(entries)} entries" if entries else "no entry"

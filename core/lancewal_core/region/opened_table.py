@@ -70,7 +70,8 @@ class OpenedTable:
     def contract_of(self, version: int) -> Contract:
         """Return the contract of this version number, which rows name.
 
-        ``ContractChanged``: it is newer than the contract known here, and has other columns."""
+        Raises ``ContractChanged`` if it is newer than the contract known here, and has other columns.
+        """
         found = self.contracts.of(self.contract, version)
         if version > self.contract.version and found.rows != self.contract.rows:
             raise ContractChanged(

@@ -31,8 +31,9 @@ class ByteView:
 
 
 def byte_view(array: pa.Array) -> ByteView:
-    """Return the bytes of a (large_)string or (large_)binary array, sliced or not.  ``InvalidSchema`` for other
-    types."""
+    """Return the bytes of a (large_)string or (large_)binary array, sliced or not.  Raises ``InvalidSchema`` for other
+    types.
+    """
     if pa.types.is_string(array.type) or pa.types.is_binary(array.type):
         border_type: type[np.int32] | type[np.int64] = np.int32
     elif pa.types.is_large_string(array.type) or pa.types.is_large_binary(array.type):

@@ -64,7 +64,7 @@ Column: TypeAlias = Any
 
 
 def parse_type(text: str) -> pa.DataType:
-    """Return the Arrow type that ``text`` names; ``InvalidSchema`` if it names none."""
+    """Return the Arrow type that ``text`` names.  Raises ``InvalidSchema`` if it names none."""
     parser = _Parser(text)
     type_ = parser.type()
     parser.end()
@@ -156,7 +156,7 @@ def _within(type_: pa.DataType) -> list[pa.DataType]:
 
 
 def format_type(type_: pa.DataType) -> str:
-    """Return the canonical text of ``type_``; ``InvalidSchema`` if lancewal has no such type."""
+    """Return the canonical text of ``type_``.  Raises ``InvalidSchema`` if lancewal has no such type."""
     if type_ in _NAMES:
         return _NAMES[type_]
     if pa.types.is_decimal128(type_):

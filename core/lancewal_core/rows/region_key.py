@@ -141,15 +141,17 @@ class RegionKeyCodec:
     named = "the canonical encoding"
 
     def __init__(self, fields: pa.Schema) -> None:
-        """``fields`` are the region key's columns in order.  ``InvalidSchema`` if there are none, or for a type that is
-        not allowed."""
+        """``fields`` are the region key's columns in order.  Raises ``InvalidSchema`` if there are none, or for a type
+        that is not allowed.
+        """
         self._columns = tuple(_Column.of(field) for field in fields)
         if not self._columns:
             raise InvalidSchema("table.region_key is empty: name the columns that producers key by")
 
     def encode(self, values: Sequence[object]) -> bytes:
-        """Return the encoding of one key, given its values (str, int, bool, date, bytes, UUID).  ``InvalidInput`` for a
-        wrong count, type or range."""
+        """Return the encoding of one key, given its values (str, int, bool, date, bytes, UUID).  Raises
+        ``InvalidInput`` for a wrong count, type or range.
+        """
         if len(values) != len(self._columns):
             got = "1 value" if len(values) == 1 else f"{len(values)} values"
             raise InvalidInput(
@@ -181,8 +183,8 @@ class RegionKeyCodec:
         """Return the encoding of each row as a binary array, given the region key's columns in order, all of equal
         length.
 
-        The encoding is null for a row with a null, or with a date outside the years 1 to 9999.  ``InvalidSchema`` if
-        number or types of the columns are not those of the codec.
+        The encoding is null for a row with a null, or with a date outside the years 1 to 9999.  Raises
+        ``InvalidSchema`` if number or types of the columns are not those of the codec.
         """
         types = [column.type for column in columns]
         if types != [column.type for column in self._columns]:

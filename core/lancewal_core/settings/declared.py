@@ -170,7 +170,7 @@ def declared_columns(table: TableSettings) -> pa.Schema:
 
 
 def declared_keys(columns: pa.Schema, table: TableSettings) -> RowSchema:
-    """Return ``columns`` with the keys that the settings declare; ``InvalidSchema`` if no table can have them."""
+    """Return ``columns`` with the keys that the settings declare.  Raises ``InvalidSchema`` if no table can have them."""
     rows = RowSchema(columns, table.primary_key, table.region_key)
     check_row_schema(rows)
     check_region_key(rows, table.format.key, table.format.envelope)

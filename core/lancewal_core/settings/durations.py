@@ -18,7 +18,7 @@ def duration_s(text: str) -> float | None:
 
 
 def option_s(option: str, text: str) -> float:
-    """Return the seconds of the duration that an option of a command gives; ``InvalidInput`` for another text."""
+    """Return the seconds of the duration that an option of a command gives.  Raises ``InvalidInput`` for another text."""
     seconds = duration_s(text)
     if seconds is None:
         raise InvalidInput(f"{option} {text!r}: {EXPECTED}")

@@ -96,14 +96,16 @@ def as_spark_writes(uri: str) -> str:
 
 
 def table_address(uri: str) -> SplitResult:
-    """Return the parts of a table's address: a local path, ``file:///``, or one of ``SCHEMES``.  ``InvalidSettings`` for
-    others."""
+    """Return the parts of a table's address: a local path, ``file:///``, or one of ``SCHEMES``.  Raises
+    ``InvalidSettings`` for others.
+    """
     return _checked(uri, _wrong_of_files, _wrong_of_table)
 
 
 def files_address(uri: str) -> SplitResult:
-    """Return the parts of the address of files to load.  ``InvalidSettings`` for fewer addresses than for a table's: Lance
-    never sees this one, and Spark writes folders named ``at=10%3A00``."""
+    """Return the parts of the address of files to load.  Raises ``InvalidSettings`` for fewer addresses than for a
+    table's: Lance never sees this one, and Spark writes folders named ``at=10%3A00``.
+    """
     return _checked(uri, _wrong_of_files)
 
 

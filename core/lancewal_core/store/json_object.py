@@ -115,7 +115,7 @@ class JsonObject:
 
 
 def parse_value(text: str | bytes) -> object:
-    """Return the JSON value in ``text``; ``JsonFault`` if ``text`` is not JSON."""
+    """Return the JSON value in ``text``.  Raises ``JsonFault`` if ``text`` is not JSON."""
     try:
         whole = text if isinstance(text, str) else text.decode()
         return json.loads(whole, object_pairs_hook=_members, parse_constant=_constant)
@@ -133,7 +133,7 @@ def is_whole(value: object, low: int = 0, high: int = WHOLE_MAX) -> TypeGuard[in
 
 
 def region_named(name: str) -> Region:
-    """Return the region of this name; ``JsonFault`` for a text that no region has as its name."""
+    """Return the region of this name.  Raises ``JsonFault`` for a text that no region has as its name."""
     region = paths.parse_region(name)
     if region is None:
         raise JsonFault(f"{name[:_SHOWN]!r} is not a region")

@@ -241,7 +241,8 @@ TableStore: TypeAlias = ObstoreStore | FolderStore
 def open_store(uri: str, options: Mapping[str, str] | None = None) -> TableStore:
     """Return the store rooted at ``uri``: a local path, ``file://...``, or an address of ``schemes``.
 
-    ``TableMissing`` if a local folder does not exist; ``InvalidSettings`` for an address that ``table_address`` refuses.
+    Raises ``TableMissing`` if a local folder does not exist.  Raises ``InvalidSettings`` for an address that
+    ``table_address`` refuses.
     """
     parts = table_address(uri)
     path = local_folder(uri)

@@ -158,7 +158,7 @@ def swap(
     encode: Callable[[V], bytes],
     known: Version | None = None,
 ) -> Swapped[V] | Declined:
-    """Compare-and-swap (guarantee 2).  ``decide`` may raise; ``StoreUnavailable`` if no try got a verdict.
+    """Compare-and-swap (guarantee 2).  ``decide`` may raise.  Raises ``StoreUnavailable`` if no try got a verdict.
 
     After ``StoreUnavailable`` the write may still land.  The caller then decides again from the newest version, and
     finds its own value there.
@@ -181,8 +181,9 @@ def swap(
 
 
 def put_until_told(store: ObjectStore, key: str, clock: Clock, encode: Callable[[], bytes]) -> Done | Lost:
-    """Put at ``key`` the bytes that ``encode`` returns for each try, until a put has a verdict.  ``StoreUnavailable`` if no
-    try had one."""
+    """Put at ``key`` the bytes that ``encode`` returns for each try, until a put has a verdict.  Raises
+    ``StoreUnavailable`` if no try had one.
+    """
     cause, began = "", clock.monotonic()
     for attempt in range(_UNKNOWN_TRIES):
         if clock.monotonic() - began > _UNKNOWN_S:

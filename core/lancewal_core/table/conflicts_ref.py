@@ -67,7 +67,7 @@ def decode_ref(text: str, where: str) -> ConflictsRef:
 
 
 def parse_ref(content: JsonObject) -> ConflictsRef:
-    """Return the reference; ``JsonFault`` unless it names an object that can exist."""
+    """Return the reference.  Raises ``JsonFault`` unless it names an object that can exist."""
     merge, sha256 = content.text("merge"), content.text("sha256")
     if not paths.is_conflicts_name(merge):
         raise JsonFault("its 'merge' is not the uuid of a merge")

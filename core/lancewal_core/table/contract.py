@@ -518,7 +518,9 @@ def check_dead_letters(contract: Contract) -> None:
 
 
 def column_texts(schema: pa.Schema) -> dict[str, str]:
-    """Return ``{column: type text}`` of an Arrow schema; ``InvalidSchema`` for a type that lancewal does not have."""
+    """Return ``{column: type text}`` of an Arrow schema.  Raises ``InvalidSchema`` for a type that lancewal does not
+    have.
+    """
     return {field.name: format_type(field.type) for field in schema}
 
 
@@ -575,8 +577,9 @@ def decode_contract(data: bytes, where: str) -> Contract:
 
 
 def read_contract(store: ObjectStore, table_uri: str, tasks: Tasks | None = None) -> Contract:
-    """Return the newest contract; ``NotALancewalTable`` if there is none, ``TableDropped`` if the table was dropped.  With
-    ``tasks``, a version up to 2 costs two rounds of requests."""
+    """Return the newest contract.  Raises ``NotALancewalTable`` if there is none, ``TableDropped`` if the table was
+    dropped.  With ``tasks``, a version up to 2 costs two rounds of requests.
+    """
     contract = newest_contract(store, tasks)
     if contract is None:
         raise NotALancewalTable(
@@ -626,7 +629,8 @@ def newest_contract(store: ObjectStore, tasks: Tasks | None = None) -> Contract 
 def newer_contract(store: ObjectStore, known: Contract) -> Contract | None:
     """Return the newest contract if it is newer than the ``known`` one, else None, which costs one request.
 
-    ``TableDropped`` if it says that the table was dropped."""
+    Raises ``TableDropped`` if it says that the table was dropped.
+    """
     newest = known
     while (data := store.get(key := paths.contract_version(newest.version + 1, newest.making))) is not None:
         newest = decode_contract(data, key)
@@ -637,7 +641,8 @@ def newer_contract(store: ObjectStore, known: Contract) -> Contract | None:
 def put_next(store: ObjectStore, clock: Clock, old: Contract, new: Contract) -> Contract:
     """Store ``new`` as the next version of the contract, and return it.
 
-    ``ContractMismatch`` if the newest version is not ``old`` any more."""
+    Raises ``ContractMismatch`` if the newest version is not ``old`` any more.
+    """
 
     family = contract_family(old.making)
 

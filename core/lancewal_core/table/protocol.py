@@ -425,14 +425,14 @@ class PinnedTable(Protocol):
         unchanged.
 
         ``fragment_json`` is the fragment unchanged, or as ``hide_rows`` gave it; the result has its deletion vector.
-        ``VersionGone`` if a clean-up was faster, ``RewriteFailed`` if the columns could not be rewritten.
+        Raises ``VersionGone`` if a clean-up was faster, ``RewriteFailed`` if the columns could not be rewritten.
         """
 
     def write_widened(self, fragment_id: int, schema: pa.Schema, field_ids: Mapping[str, Sequence[int]]) -> str:
         """Write columns of a fragment again, with the wider types in ``schema`` and these ids, as one more data file:
         all physical rows.  Return the fragment's JSON with that file.
 
-        ``VersionGone`` if a clean-up was faster, ``RewriteFailed`` if the columns could not be rewritten.
+        Raises ``VersionGone`` if a clean-up was faster, ``RewriteFailed`` if the columns could not be rewritten.
         """
 
 
@@ -444,7 +444,7 @@ def columns_mark(pinned: PinnedTable) -> str | None:
 
 
 class StoredTable(Protocol):
-    """The table: its newest version, and past ones.  ``StoreUnavailable`` if the store does not answer."""
+    """The table: its newest version, and past ones.  Raises ``StoreUnavailable`` if the store does not answer."""
 
     def newest(self) -> PinnedTable: ...
 
@@ -462,7 +462,8 @@ class StoredTable(Protocol):
         """Return when the version was committed: milliseconds since 1970, by the clock of the process that committed
         it.
 
-        This reads the version's manifest; ``VersionGone`` if there is none."""
+        This reads the version's manifest.  Raises ``VersionGone`` if there is none.
+        """
 
     def stored_versions(self) -> Mapping[TableVersion, int]:
         """Return ``versions`` by one listing, each with the time since which it exists, by the store's clock (Unix
@@ -495,8 +496,9 @@ class StoredTable(Protocol):
     def create_branch(self, name: str, version: TableVersion) -> bool:
         """Begin a branch at a version, which stays as long as the branch does.  Return False if the name is taken.
 
-        ``VersionGone`` if the version does not exist.  A clean-up that had begun before may take the version
-        nevertheless.  So the caller must look for the version afterwards."""
+        Raises ``VersionGone`` if the version does not exist.  A clean-up that had begun before may take the version
+        nevertheless.  So the caller must look for the version afterwards.
+        """
 
     def note_branch(self, name: str, notes: Mapping[str, str]) -> None:
         """Replace the branch's metadata."""
@@ -528,13 +530,13 @@ class StoredTable(Protocol):
         file."""
 
     def file_bytes(self, files: Sequence[str]) -> Sequence[int]:
-        """Return the sizes of the named data files in bytes; ``VersionGone`` if a file is missing."""
+        """Return the sizes of the named data files in bytes.  Raises ``VersionGone`` if a file is missing."""
 
     def rewrite(self, version: int, fragment_ids: Sequence[int], bounds: RewriteBounds) -> tuple[str, ...]:
         """Rewrite the live rows of a version's fragments, as data files that no version refers to; return fragments as
         JSON.
 
-        ``VersionGone`` if a clean-up was faster, ``RewriteFailed`` if the fragments could not be rewritten.
+        Raises ``VersionGone`` if a clean-up was faster, ``RewriteFailed`` if the fragments could not be rewritten.
         """
 
     def commit(self, commit: TableCommit) -> CommitOutcome: ...

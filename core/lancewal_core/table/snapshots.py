@@ -88,7 +88,7 @@ class Snapshot:
 
 
 def check_until(until_ms: int) -> int:
-    """Return ``until_ms``; ``InvalidInput`` if it is too far away to be written as a time."""
+    """Return ``until_ms``.  Raises ``InvalidInput`` if it is too far away to be written as a time."""
     if until_ms >= _YEAR_10000_MS:
         raise InvalidInput("a snapshot that is kept for so long has no end before the year 10000: leave out --for")
     return until_ms
@@ -191,7 +191,9 @@ def has_notes(table: StoredTable, name: str, notes: Mapping[str, str]) -> bool:
 
 
 def check_name(name: str) -> str:
-    """Return ``name``; ``InvalidInput`` if no snapshot may have it.  The name is part of a path, and of Lance's names."""
+    """Return ``name``.  Raises ``InvalidInput`` if no snapshot may have it.  The name is part of a path, and of Lance's
+    names.
+    """
     plain = all(c.isascii() and (c.isalnum() or c in "._-") for c in name)
     dots = ".." in name or name.strip(".") != name or name.endswith(".lock")
     if not plain or not 0 < len(name) <= NAME_MAX or name == "main" or dots:

@@ -349,8 +349,9 @@ class Watermarks:
         return None
 
     def recorded(self, in_force: InForce, version: TableVersion, kind: Literal["merge", "checkpoint"]) -> None:
-        """Record as ``record`` does, for callers that go no further without a verdict.  ``StoreUnavailable`` if there
-        is none."""
+        """Record as ``record`` does, for callers that go no further without a verdict.  Raises ``StoreUnavailable`` if
+        there is none.
+        """
         unknown = self.record(in_force, version, kind)
         if unknown is not None:
             raise no_verdict(paths.merge_record(version, self._making), unknown.cause, "the next round writes it")

@@ -124,7 +124,9 @@ def _shares(entries: list[Entry]) -> list[list[Entry]]:
 
 
 def decode_bundle(data: bytes, where: str) -> Bundle:
-    """Return the bundle stored under the key ``where``; ``ObjectCorrupt`` or ``FormatUnknown`` if it cannot be read."""
+    """Return the bundle stored under the key ``where``.  Raises ``ObjectCorrupt`` or ``FormatUnknown`` if it cannot be
+    read.
+    """
     if len(data) > BUNDLE_BYTES_MAX:
         raise corrupt(where, f"it has {len(data)} bytes; a bundle has at most {BUNDLE_BYTES_MAX}")
     message, trailer = _decode_trailer(data, where)

@@ -280,7 +280,8 @@ def _section(body: pa.Buffer, start: int, end: int) -> _Table.Section:
 def encode_fence(fence: Fence) -> bytes:
     """Return the fence as an object's bytes.
 
-    ``InvalidInput`` when its log or sequence cannot be a key, or its writer or the writer's log are no words."""
+    Raises ``InvalidInput`` when its log or sequence cannot be a key, or its writer or the writer's log are no words.
+    """
     paths.wal_segment(fence.log, fence.sequence)
     _check_fence(fence)
     table = _Table(

@@ -197,8 +197,10 @@ class WriterSchemas:
     ) -> tuple[StoredSchema, ...]:
         """Put version 1 of a schema unless there is one, and return all versions.
 
-        ``counts``: the version that counts by the contract.  ``SchemaIdReused`` if it has other content, ``TooManySchemas``
-        if the schema is too large or one too many, ``StoreUnavailable`` if the store gave no verdict."""
+        ``counts``: the version that counts by the contract.  Raises ``SchemaIdReused`` if it has other content,
+        ``TooManySchemas`` if the schema is too large or one too many, ``StoreUnavailable`` if the store gave no
+        verdict.
+        """
         if schema is not None:
             check_size(key, schema)
         first, versions = stored_schema(schema, new_id()), tuple[StoredSchema, ...]()

@@ -12,7 +12,7 @@ from lancewal_core.settings.load import Settings
 
 
 def tables_below(root: str, settings: Settings) -> dict[str, str]:
-    """Return the addresses of the Lance tables that lie in the root, by the names that their folders give them."""
+    """Return the addresses of the Lance tables in the catalog's root folder.  Their names follow from their folders."""
     options = {f"storage.{name}": value for name, value in settings.storage.options.items()}
     found: list[str] = []
     page: str | None = None

@@ -68,9 +68,11 @@ class _Read:
 
 
 def check_catalog(catalog: StoredCatalog, settings: Settings, *, mend: bool = False) -> list[CatalogFinding]:
-    """Return every difference, by name.  ``mend``: write the entries that folders prove.
+    """Compare the catalog with the tables, and return every difference by name.  ``mend``: write the entries that the
+    folders prove.
 
-    Dropped tables are left out.  Errors of the catalog, and of a listing of its root, are raised."""
+    Dropped tables are left out.  Errors of the catalog, and of listing its root, are raised.
+    """
 
     def read(uri: str) -> _Read:
         try:

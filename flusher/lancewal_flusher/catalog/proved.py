@@ -28,14 +28,14 @@ from lancewal_core.table.snapshots import Snapshot
 
 @dataclass(frozen=True, slots=True)
 class ProvedTable:
-    """A table by what its folder proves: its entry, and the snapshots in it."""
+    """A table as its folder proves it: its catalog entry, and its snapshots."""
 
     entry: TableEntry
     snapshots: Sequence[Snapshot]
 
 
 def proved_cuts(tables: Iterable[ProvedTable]) -> tuple[list[Cut], list[str]]:
-    """Return the cuts whose snapshots are all there, the newest first, and findings about others."""
+    """Return the cuts all of whose snapshots exist, the newest first, and findings about other cuts."""
     notes: dict[tuple[str, str], CutNote] = {}
     parts: dict[tuple[str, str], dict[str, tuple[CutTable, Snapshot]]] = defaultdict(dict)
     findings: list[str] = []
@@ -73,7 +73,7 @@ def proved_cuts(tables: Iterable[ProvedTable]) -> tuple[list[Cut], list[str]]:
 def faults_of_cuts(
     members: Sequence[tuple[Cut, str]], settings: Settings, tasks: Tasks
 ) -> Sequence[LancewalError | None]:
-    """Return the error of a read at the cut for each table, which is given by its name there; None if it can be read."""
+    """Read each table at its cut.  Return the error of each read, or None.  A table is given by its name in the cut."""
     from lancewal_reader.cuts import readable_at
 
     def open_table(uri: str) -> OpenedTable:

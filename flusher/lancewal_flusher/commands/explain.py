@@ -17,7 +17,7 @@ from lancewal_flusher.service.limits import compaction_limits, merge_limits
 
 
 def next_merge(settings: Settings) -> tuple[Mapping[str, object], str]:
-    """Look at the table without writing anything.  Return what the next merge would do, and that as text for people."""
+    """Return what the next merge would do, as JSON and as text for people. Nothing is written."""
     flusher = settings.flusher
     with open_context(settings, on_threads=True) as context:
         limits, compaction = merge_limits(settings, context.contract), compaction_limits(flusher)

@@ -93,7 +93,7 @@ class MergeFacts:
 
 
 def facts_of(info: TransactionInfo, version: TableVersion) -> MergeFacts:
-    """Read the facts of a merge from its transaction; ``ObjectCorrupt`` if they cannot be read."""
+    """Read the facts of a merge from its transaction.  Raises ``ObjectCorrupt`` if they cannot be read."""
     try:
         properties = info.properties
         settled = properties.get(PROPERTY_SETTLED)

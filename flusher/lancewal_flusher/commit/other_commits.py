@@ -30,8 +30,9 @@ def send_follow_up(
     new: Sequence[str],
     origins: Mapping[str, str],
 ) -> TableVersion | Refused:
-    """Send the follow-up of the merge in force.  ``origins``: properties that say through which regions the rows of
-    ``new`` came."""
+    """Send the follow-up of the newest merge.  ``origins``: properties that record through which regions the rows of
+    ``new`` came.
+    """
     properties = {
         PROPERTY_FOLLOWUP: in_force.merge or "",
         _FOLLOWUP_ID: context.new_id(),
@@ -58,7 +59,7 @@ def send_expiry(context: FlusherContext, pinned: PinnedTable, changed: Changed) 
 def send_compaction(
     context: FlusherContext, pinned: PinnedTable, fragment_ids: Collection[int], written: Sequence[str]
 ) -> TableVersion | Refused:
-    """Send a commit that puts the fragments ``written`` in place of these fragments."""
+    """Send a commit that replaces these fragments with the fragments ``written``."""
     commit = commit_of(pinned, written, {}, {PROPERTY_COMPACTION: context.new_id()})
     rewritten = tuple(pinned.fragment_json(number) for number in sorted(fragment_ids))
     return _version(send(context, replace(commit, rewritten=rewritten), PROPERTY_COMPACTION))

@@ -43,8 +43,9 @@ Spans = Sequence[Span]
 
 
 def region_properties(files: Mapping[str, Spans]) -> dict[str, str]:
-    """Return transaction properties that say through which regions the rows of these files came; none if there are no
-    files."""
+    """Return transaction properties that record through which regions the rows of these files came.  Without files
+    there are none.
+    """
     if not files:
         return {}
     regions = list(dict.fromkeys(region for spans in files.values() for region, _ in spans))
@@ -76,12 +77,13 @@ def divided(fragments: Sequence[str], counts: Spans) -> dict[str, Spans]:
 
 
 def find_spans(context: FlusherContext, pinned: PinnedTable, wanted: Mapping[str, int]) -> dict[str, Spans]:
-    """Return the spans that transactions from ``pinned`` down record for files.  ``wanted``: by file name, the id of a
-    fragment that holds the file.
+    """Return the spans that transactions record for files, searching from ``pinned`` to older versions.  ``wanted``:
+    for each file name the id of a fragment that has the file.
 
-    After a restore the search goes on at the version restored: versions in between are not part of this table version.
-    The search ends where versions are gone, and below the first merge that was computed before the oldest of these
-    fragments existed.  A file that no commit records is not searched again: no later commit will record it.
+    After a restore the search continues at the restored version, because later versions are not part of this table
+    version.  The search ends where versions are gone.  It also ends below the first merge that was computed before the
+    oldest of these fragments existed.  A file that no commit records is not searched for again, because no later commit
+    will record it.
     """
     found: dict[str, Spans] = {}
     left = {name: fragment for name, fragment in wanted.items() if name not in context.files_without_origin}
@@ -113,7 +115,7 @@ def find_spans(context: FlusherContext, pinned: PinnedTable, wanted: Mapping[str
 
 
 def read_spans(info: TransactionInfo, version: int) -> Mapping[str, Spans]:
-    """Read the spans, by file name, that one transaction records; ``ObjectCorrupt`` if they cannot be read."""
+    """Read the spans, by file name, that one transaction records.  Raises ``ObjectCorrupt`` if they cannot be read."""
     text = info.properties.get(PROPERTY_KEY_REGIONS)
     if text is None:
         return {}

@@ -74,7 +74,7 @@ class Why(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A commit that was refused, or not sent, because another one came first or for another reason; nothing landed."""
+    """A commit that did not land.  Another commit came first, or there is another reason (``why``)."""
 
     reason: str
     why: Why = Why.CONFLICT
@@ -85,17 +85,18 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Landed:
-    """A commit that landed; ``pinned`` is its version, None where Lance did not hand it over."""
+    """A commit that landed.  ``pinned`` is its version, or None if Lance did not return it."""
 
     version: TableVersion
     pinned: PinnedTable | None = None
 
 
 def send(context: FlusherContext, commit: TableCommit, uuid_property: str) -> Landed | Refused:
-    """Commit, and find out whether the commit landed; ``uuid_property`` names the property with the commit's uuid.
+    """Commit, and find out whether the commit landed.  ``uuid_property``: the name of the property with the commit's
+    uuid.
 
-    ``CommitUnknown``: this cannot be found out now.  The next round learns it from the watermarks.  ``TableMissing``,
-    ``TableReplaced``: the table was deleted, and nothing is committed.
+    Raises ``CommitUnknown`` if this cannot be found out now.  The next round then reads it from the watermarks.  Raises
+    ``TableMissing`` or ``TableReplaced`` if the table was deleted; then nothing is committed.
     """
     checkpoint(context, commit.read_version)
     gone = _first_gone(context, commit.read_version)
@@ -134,10 +135,10 @@ def send(context: FlusherContext, commit: TableCommit, uuid_property: str) -> La
 
 
 def checkpoint(context: FlusherContext, version: TableVersion) -> None:
-    """Record the watermarks in force at a version, before a commit of lancewal follows that version.
+    """Record the watermarks at a version before lancewal adds a commit of its own to that version.
 
-    After two such commits in a row, a clean-up may leave only the upper one, which has no watermarks.
-    ``StoreUnavailable`` while it is not certain that the record is stored.
+    Without the record, a clean-up could leave only the last of two such commits, which has no watermarks.  Raises
+    ``StoreUnavailable`` while it is uncertain whether the record is stored.
     """
     in_force = context.watermarks.at(version)
     if in_force.version != version:
@@ -145,8 +146,9 @@ def checkpoint(context: FlusherContext, version: TableVersion) -> None:
 
 
 def prove(context: FlusherContext, read_version: TableVersion, version: TableVersion, what: str = "merge") -> None:
-    """Raise ``MergeUnproven`` unless no other merge lies between ``read_version`` and ``version`` (guarantee 3).
-    ``what``: what the message calls the commit."""
+    """Raise ``MergeUnproven`` if another merge lies between ``read_version`` and ``version`` (guarantee 3).  ``what``:
+    the commit's name in the message.
+    """
     if version == read_version + 1:
         return
     computed = f"table version {version} is a {what} computed at version {read_version}"
@@ -216,7 +218,7 @@ def _shown(pinned: PinnedTable, fragment_id: int, ids: Collection[int]) -> objec
 def is_finished(context: FlusherContext, in_force: InForce) -> bool:
     """Whether the merge that set these watermarks needs no further work (``finish``).
 
-    A yes is remembered: a finished merge stays finished, and its ``finished`` object is never deleted.
+    True is cached, because a finished merge stays finished, and its ``finished`` object is never deleted.
     """
     if in_force.version == 0 or in_force.merge is None:
         return True
@@ -229,7 +231,7 @@ def is_finished(context: FlusherContext, in_force: InForce) -> bool:
 
 
 def newest_finished(context: FlusherContext) -> PinnedTable | Refused:
-    """Pin and return the newest version; ``Refused`` if its merge is not finished.  Raises what ``check_fit`` raises."""
+    """Open the newest version.  Return ``Refused`` if its merge is not finished.  Raises the errors of ``check_fit``."""
     pinned = context.table.newest()
     check_fit(context.store, pinned, context.contract)
     in_force = context.watermarks.at(pinned.version)
@@ -239,7 +241,7 @@ def newest_finished(context: FlusherContext) -> PinnedTable | Refused:
 
 
 def remember_finished(context: FlusherContext, in_force: InForce) -> None:
-    """Remember, for ``is_finished``, that the ``finished`` object of this merge is stored."""
+    """Record for ``is_finished`` that the ``finished`` object of this merge is stored."""
     context.finished.clear()
     context.finished.add((in_force.version, in_force.merge))
 
@@ -254,7 +256,9 @@ Changed = Mapping[int, str | None]
 
 
 def hide(pinned: PinnedTable, rows: Mapping[int, RowNumbers]) -> Changed:
-    """Write a deletion vector for each of these fragments, with these physical rows; only a commit makes them effective."""
+    """Write a deletion vector for each of these fragments that hides these physical rows.  The vectors take effect with
+    the next commit.
+    """
     return {fragment_id: pinned.hide_rows(fragment_id, rows[fragment_id]) for fragment_id in sorted(rows)}
 
 
@@ -268,7 +272,7 @@ def commit_of(
 
 
 def fenced(pinned: PinnedTable, new: Sequence[str], changed: Changed, properties: Mapping[str, str]) -> TableCommit:
-    """Return a commit that conflicts with merges: it lists the sentinel, whether it changed or not."""
+    """Return a commit that conflicts with merges, because it always lists the sentinel."""
     guard = sentinel(pinned.fragments())
     if guard is not None and guard.fragment_id not in changed:
         changed = {**changed, guard.fragment_id: pinned.fragment_json(guard.fragment_id)}
@@ -276,14 +280,14 @@ def fenced(pinned: PinnedTable, new: Sequence[str], changed: Changed, properties
 
 
 def missing_files(context: FlusherContext, names: Collection[str]) -> set[str]:
-    """Return the data files that do not exist; each is asked for by itself."""
+    """Return the data files that do not exist.  Each file is checked by its own request."""
     asked = sorted(names)
     looks = context.tasks.map(lambda name: context.table.files_missing([name]), asked) if asked else []
     return {name for found in looks for name in found}
 
 
 def lost_files(context: FlusherContext, names: Collection[str]) -> set[str]:
-    """Return those of these data files that the newest version needs and that do not exist."""
+    """Return the data files that do not exist although the newest version needs them."""
     missing = missing_files(context, names)
     if missing:  # others may have replaced them since, and a clean-up has come: then nobody misses them
         missing &= {name for f in context.table.newest().fragments() for name in f.files}

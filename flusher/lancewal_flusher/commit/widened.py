@@ -33,10 +33,11 @@ from lancewal_flusher.context import FlusherContext
 
 
 def check_version(context: FlusherContext, pinned: PinnedTable) -> None:
-    """Raise what ``check_fit`` raises, for a version to which rows will be written.
+    """Check that rows may be written to a version.  Raises the errors of ``check_fit``.
 
-    ``ContractChanged``: a widening has landed in the version, and the contract has the wider types now.  Or the version
-    has the columns of a newer contract (guarantee 3)."""
+    Raises ``ContractChanged`` if a widening has landed in the version, so that the contract now has the wider types.
+    Raises it too if the version has the columns of a newer contract (guarantee 3).
+    """
     check_fit(context.store, pinned, context.contract)
     if columns_version(Mark.of(pinned).made) > context.contract.version:
         _check_newest(context, pinned)
@@ -61,7 +62,7 @@ def _check_newest(context: FlusherContext, pinned: PinnedTable) -> None:
 
 
 def take_wider(context: FlusherContext, pinned: PinnedTable) -> None:
-    """Swap in a contract with the wider types that the version has, and mark the table with that change."""
+    """Write a contract version with the wider types of the table version, and mark the table with this change."""
     before: list[Contract] = []
 
     def wider(newest: Contract) -> tuple[Column, ...]:
@@ -83,9 +84,10 @@ def take_wider(context: FlusherContext, pinned: PinnedTable) -> None:
 def swap_columns(
     context: FlusherContext, columns_of: Callable[[Contract], tuple[Column, ...]], *, done: bool
 ) -> Contract | None:
-    """Swap in the next version of the contract, with other columns; return it, or None if the columns stay.
+    """Write the next contract version with other columns, and return it.  Return None if the columns stay the same.
 
-    ``done``: types change with it, not only what is asked of the flusher."""
+    ``done``: column types have changed.  Otherwise only the request to widen them has.
+    """
     family = contract_family(context.contract.making)
     made: list[Contract] = []
 

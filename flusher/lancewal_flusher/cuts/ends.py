@@ -21,9 +21,10 @@ if TYPE_CHECKING:
 
 
 def kafka_ends(client: Mapping[str, str], tasks: Tasks) -> PositionSource:
-    """Return the source that asks these brokers.  ``client`` are the properties of a Kafka client.
+    """Return a source that asks the brokers for the ends of topics.  ``client``: the properties of a Kafka client.
 
-    It raises ``KafkaUnavailable``, ``KafkaForbidden``, ``TopicMissing``, and the errors of the module docstring."""
+    Raises ``KafkaUnavailable``, ``KafkaForbidden``, ``TopicMissing``, and the errors of the module docstring.
+    """
     from lancewal_kafka.topic import TopicInspector
 
     inspector = TopicInspector(client)
@@ -31,7 +32,7 @@ def kafka_ends(client: Mapping[str, str], tasks: Tasks) -> PositionSource:
 
 
 def ends_of(inspector: TopicInspector, contracts: Sequence[Contract], tasks: Tasks) -> ByTopic:
-    """Return the committed ends of the contracts' topics (module docstring)."""
+    """Return the committed ends of the contracts' topics."""
 
     def identify() -> list[TopicFacts]:
         return tasks.map(lambda contract: inspector.identify(contract.topic), contracts)

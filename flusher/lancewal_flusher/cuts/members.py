@@ -23,9 +23,10 @@ def open_member(
     cache_bytes_max: int,
     observed: Callable[[ObjectStore], ObjectStore] = lambda store: store,
 ) -> CutMember:
-    """Open the table of an entry; ``stack`` closes it.  ``observed`` is given its store.  An error names the table.
+    """Open the table of a catalog entry.  ``stack`` closes it.  ``observed`` wraps its store.  Errors name the table.
 
-    ``cache_bytes_max`` limits the unmerged segments that are kept in memory for its reads."""
+    ``cache_bytes_max`` limits the unmerged segments that are kept in memory for its reads.
+    """
     from lancewal_reader.table import reads_of
 
     of = settings

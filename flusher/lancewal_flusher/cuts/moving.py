@@ -77,7 +77,7 @@ _RENEWED_OF_WINDOW = 8
 
 @dataclass(frozen=True, slots=True)
 class MovingWanted:
-    """A moving cut that is to be published.  ``tables`` are patterns of names."""
+    """A moving cut to publish.  ``tables``: patterns of table names."""
 
     name: str
     tables: tuple[str, ...]
@@ -88,7 +88,7 @@ class MovingWanted:
 
 @dataclass(frozen=True, slots=True)
 class CutTurn:
-    """Result of a turn."""
+    """Result of one attempt to publish a cut."""
 
     cut: Cut | None
     """The newest publication after the turn; None: there is none."""
@@ -109,7 +109,7 @@ class CutTurn:
 
 @dataclass(frozen=True, slots=True)
 class Moments:
-    """Things that a publisher needs of its process: the clock, new ids, and a pause that ends when the process does."""
+    """The process of a publisher: its clock, new ids, and a pause that ends early when the process ends."""
 
     clock: Clock
     new_id: Callable[[], str]
@@ -117,10 +117,11 @@ class Moments:
 
 
 class MovingCut:
-    """Publishes one moving cut, a turn after the other (module docstring).  A thread of its own calls it.
+    """Publisher of one moving cut.  A thread of its own calls it repeatedly.
 
-    ``open_table`` opens the table of an entry; the stack closes it.  ``pause`` lets seconds pass, or returns True at once when
-    the publisher must end."""
+    ``open_table`` opens the table of a catalog entry, and the stack closes it.  ``pause`` waits for some seconds.  It
+    returns True at once if the publisher must end.
+    """
 
     def __init__(
         self,
@@ -147,9 +148,11 @@ class MovingCut:
         self._open.close()
 
     def turn(self) -> CutTurn:
-        """Take a turn (module docstring).  Errors of the catalog and of the source are raised.
+        """Publish the cut if the tables have reached its positions.  Errors of the catalog and of the source are
+        raised.
 
-        ``InvalidInput``: there is a kept cut of this name, or no table that the patterns name."""
+        Raises ``InvalidInput`` if a kept cut has this name, or if no table matches the patterns.
+        """
         turn, every_s = self._turn(), self.wanted.every_s
         windows = {name: one.window_s for name, one in sorted(self._open.by_name.items())}
         why = "its shorter window is {:g} s, and the cut is published every {:g} s"

@@ -35,7 +35,7 @@ half a second."""
 
 @dataclass(slots=True)
 class TableOfCut:
-    """A table that is open, with the entry by which it was found."""
+    """An open table, with the catalog entry by which it was found."""
 
     entry: TableEntry
     member: CutMember
@@ -48,20 +48,23 @@ class TableOfCut:
 
     @property
     def window_s(self) -> float:
-        """Time for which a receipt of the table is readable at least."""
+        """Time for which a receipt of the table is certainly readable."""
         return min(self.member.contract.history_window_s, self.member.contract.version_window_s)
 
     def is_outdated(self) -> bool:
-        """Return whether the table has a newer contract.  Errors: those of ``check_present`` and ``newer_contract``."""
+        """Return whether the table has a newer contract.  Raises the errors of ``check_present`` and
+        ``newer_contract``.
+        """
         store, contract = self.member.context.store, self.member.contract
         check_present(store, contract)
         return newer_contract(store, contract) is not None
 
     def durable(self, wanted: Mapping[int, Position]) -> dict[int, Position]:
-        """Return the position of each partition up to which a strong read sees, as far as that matters for ``wanted``.
+        """Return for each partition in ``wanted`` the position up to which a strong read sees records.
 
-        A partition that has its position is not looked at again.  A look for it would go back through the segments of all
-        others."""
+        A partition that has reached its position is not looked up again.  That look would have to go back through the
+        segments of all others.
+        """
         regions = self.member.contract.regions
         left = [region for region in regions if self.reached.get(region.partition, -1) < wanted[region.partition]]
         seen = self.visible.look(left)
@@ -73,7 +76,7 @@ class TableOfCut:
 
 
 class TablesOfCut:
-    """The tables of one cut (module docstring).  ``open_table`` opens the table of an entry; the stack closes it."""
+    """The open tables of one cut.  ``open_table`` opens the table of a catalog entry, and the stack closes it."""
 
     def __init__(
         self,
@@ -102,14 +105,16 @@ class TablesOfCut:
             self._close(name)
 
     def fail(self, name: str, error: LancewalError) -> None:
-        """Note the fault of a table, which the next look opens again: its contract may be a newer one by then."""
+        """Note the error of a table, and close the table.  The next look opens it again, perhaps with a newer contract."""
         self.faults[name] = why(error)
         self._close(name)
 
     def look(self) -> None:
-        """Open the tables that joined, and close those that left: dropped, forgotten, or at another address now.
+        """Open the tables that match now, and close those that were dropped, forgotten or moved.
 
-        Every ``LOOK_S`` this looks for them, and at each open table.  In between it only opens tables with faults again."""
+        The catalog and the open tables are checked every ``LOOK_S``.  Calls in between only reopen tables that had
+        errors.
+        """
         now = self._clock.monotonic()
         due = self._looked_at is None or now - self._looked_at >= LOOK_S
         if not due and not self.faults:
@@ -154,6 +159,6 @@ class TablesOfCut:
 
 
 def why(error: LancewalError) -> str:
-    """Return the reason as the catalog can store it: JSON and PostgreSQL take no half of a surrogate pair, and no NUL."""
+    """Return the text of an error without lone surrogates and NULs, which JSON and PostgreSQL cannot store."""
     text = f"{error.kind}: {error}".encode(errors="backslashreplace").decode()
     return text.replace("\0", r"\x00")

@@ -33,7 +33,7 @@ ByTopic: TypeAlias = Mapping[str, Mapping[int, Position]]
 
 @dataclass(frozen=True, slots=True)
 class CutMember:
-    """A table that is to be in a cut, with its name in the catalog.  ``reads`` read the same table as ``context``."""
+    """A table of a cut, with its name in the catalog.  ``reads`` reads the same table as ``context``."""
 
     name: str
     context: FlusherContext
@@ -50,9 +50,11 @@ class CutMember:
 
 @dataclass(frozen=True, slots=True)
 class PositionSource:
-    """Something that gives positions at which to cut (module docstring).
+    """Source of the positions of a cut.
 
-    ``positions`` is given one contract of each topic.  It returns a position for each of its partitions, or raises."""
+    ``positions`` gets one contract of each topic.  It returns a position for each partition of the topic, or raises an
+    error.
+    """
 
     positions: Callable[[Sequence[Contract]], ByTopic]
     holds: Holds = "positions"
@@ -60,7 +62,7 @@ class PositionSource:
 
 @dataclass(frozen=True, slots=True)
 class CutAt:
-    """Positions of a cut.  ``of`` has those of each table by partition."""
+    """Positions of a cut.  ``of`` maps the name of each table to positions by partition."""
 
     of: Mapping[str, Mapping[int, Position]]
     holds: Holds
@@ -70,9 +72,11 @@ class CutAt:
 
 
 def ask(source: PositionSource, members: Sequence[CutMember]) -> CutAt:
-    """Ask the source for the positions of all topics, once.
+    """Ask the source once for the positions of all topics.
 
-    ``InvalidInput``: the tables of a topic differ in its id or number of partitions.  Errors of the source are raised too."""
+    Raises ``InvalidInput`` if tables of one topic have different topic ids or numbers of partitions.  Errors of the
+    source are raised too.
+    """
     contracts = {one[0].contract.topic: one[0].contract for one in _by_topic(members)}
     found, asked_ms, took_ms = _timed(members, lambda: source.positions(list(contracts.values())))
     of = {member.name: _of_all(found[member.contract.topic], member.contract) for member in members}
@@ -80,9 +84,11 @@ def ask(source: PositionSource, members: Sequence[CutMember]) -> CutAt:
 
 
 def durable(members: Sequence[CutMember], tasks: Tasks) -> CutAt:
-    """Return the positions that are durable now.  If several tables have one topic, they are the lowest of these tables.
+    """Return the positions that are durable now.  If several tables have the same topic, the lowest position counts.
 
-    No broker is asked.  ``InvalidInput`` as of ``ask``; errors of a strong read, with the table's name."""
+    No broker is asked.  Raises ``InvalidInput`` in the cases of ``ask``, and errors of a strong read, with the table's
+    name.
+    """
     groups = _by_topic(members)
     reached, asked_ms, took_ms = _timed(members, lambda: tasks.map(durable_of, members))
     cut_of = dict(zip((member.name for member in members), reached, strict=True))
@@ -100,7 +106,7 @@ def named(table: str, error: LancewalError) -> LancewalError:
 
 
 def durable_now(member: CutMember) -> dict[int, Position]:
-    """Return the position of each partition up to which a strong read sees now."""
+    """Return for each partition the position up to which a strong read sees records now."""
     from lancewal_reader.point.read_options import read_options
     from lancewal_reader.reading.reads import wanted_of
 
@@ -109,7 +115,7 @@ def durable_now(member: CutMember) -> dict[int, Position]:
 
 
 def durable_of(member: CutMember) -> dict[int, Position]:
-    """Return ``durable_now``.  An error names the table."""
+    """Return ``durable_now`` of a table.  Errors name the table."""
     try:
         return durable_now(member)
     except LancewalError as error:
@@ -129,7 +135,7 @@ def _of_all(positions: Mapping[int, Position], contract: Contract) -> dict[int, 
 
 
 def _by_topic(members: Sequence[CutMember]) -> list[list[CutMember]]:
-    """Return the tables of each topic.  ``InvalidInput`` if two of them do not mean the same topic."""
+    """Return the tables of each topic.  Raises ``InvalidInput`` if two of them do not mean the same topic."""
     groups: dict[str, list[CutMember]] = {}
     for member in members:
         groups.setdefault(member.contract.topic, []).append(member)

@@ -40,7 +40,7 @@ _NAMED = 5
 
 
 class PublishingObserver(Protocol):
-    """Receives what the threads find.  ``observed`` returns a store whose requests are counted."""
+    """Receiver of the publishers' results.  ``observed`` returns a store whose requests are counted."""
 
     events: FlusherEvents
 
@@ -52,8 +52,9 @@ class PublishingObserver(Protocol):
 
 
 class Publisher:
-    """Publishes one cut inside ``with`` (module docstring).  ``made`` makes the cut in the thread that publishes it; the
-    stack ends what it has begun."""
+    """Publisher of one cut, in a thread that runs inside ``with``.  ``made`` makes the cut in that thread.  The stack
+    ends what ``made`` has started.
+    """
 
     def __init__(
         self,
@@ -160,9 +161,10 @@ class Publisher:
 
 
 def publishers(settings: Settings, shown: PublishingObserver, clock: Clock) -> Sequence[Publisher]:
-    """Return a publisher of each moving cut of the settings, none if they name none.
+    """Return a publisher for each moving cut in the settings.
 
-    ``InvalidSettings``: there is no catalog, or no broker is named."""
+    Raises ``InvalidSettings`` if the settings name no catalog or no broker.
+    """
     cuts = settings.flusher.cuts
     if not cuts:
         return ()

@@ -27,7 +27,9 @@ _NAMED = 5
 
 @dataclass(frozen=True, slots=True)
 class Lag:
-    """A table that is behind its positions.  ``lacks`` has the positions that it reached and should, by partition."""
+    """A table that has not reached its positions.  ``lacks`` has for each such partition the position reached and the
+    one wanted.
+    """
 
     name: str
     lacks: Mapping[int, tuple[Position, Position]]
@@ -41,7 +43,7 @@ class Lag:
 
     @property
     def partitions(self) -> str:
-        """The partitions that lag, stopped ones first, as text."""
+        """Text that lists the partitions that lag, stopped ones first."""
         order = sorted(self.lacks, key=lambda p: (p not in self.stopped, p))
         return some_of([self._one(p) for p in order], _NAMED)
 
@@ -52,9 +54,10 @@ class Lag:
 
 
 def await_reached(members: Sequence[CutMember], at: CutAt, timeout_s: float, tasks: Tasks) -> None:
-    """Wait at most ``timeout_s`` seconds (module docstring).
+    """Wait at most ``timeout_s`` seconds until all tables have reached their positions.
 
-    ``TokenTimeout``: a table lags.  Errors of strong reads are raised too, with the table's name."""
+    Raises ``TokenTimeout`` if a table still lags.  Errors of strong reads are raised too, with the table's name.
+    """
     clock = members[0].context.clock
     until = clock.monotonic() + timeout_s
 
@@ -82,16 +85,17 @@ def await_reached(members: Sequence[CutMember], at: CutAt, timeout_s: float, tas
 
 
 def lacking(reached: Mapping[int, Position], wanted: Mapping[int, Position]) -> dict[int, tuple[Position, Position]]:
-    """Return the position reached and the one wanted, of each partition that is behind."""
+    """Return for each partition that lags the position reached and the one wanted."""
     return {p: (reached[p], at) for p, at in wanted.items() if reached[p] < at}
 
 
 def lag_of(
     member: CutMember, wanted: Mapping[int, Position], first: Mapping[int, Position] | None, now: Mapping[int, Position]
 ) -> Lag | None:
-    """Return the lag of a table, with the reason; None if it has reached its positions.
+    """Return the lag of a table, with its cause; None if the table has reached its positions.
 
-    ``now`` has the positions that it has reached, and ``first`` those of an earlier look; None: there was none."""
+    ``now`` has the positions reached, and ``first`` those of an earlier look, or None.
+    """
     lacks = lacking(now, wanted)
     if not lacks:
         return None

@@ -26,7 +26,7 @@ SELDOM_S = 5.0
 
 @dataclass(slots=True)
 class VisiblePositions:
-    """Reader of visible positions, for one thread."""
+    """Reader of the positions up to which a strong read sees records.  One thread may call."""
 
     store: ObjectStore
     states: RegionStates
@@ -38,7 +38,7 @@ class VisiblePositions:
     _tails: dict[LogId, LogTail] = field(default_factory=dict)
 
     def look(self, wanted: Collection[Region]) -> dict[Region, Position]:
-        """Return the visible position of each region that anybody has claimed."""
+        """Return the visible position of each region in ``wanted`` that a process has claimed."""
         if not wanted:
             return {}
         now = self.clock.monotonic()

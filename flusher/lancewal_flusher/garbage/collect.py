@@ -83,7 +83,9 @@ from lancewal_flusher.garbage.table_versions import VersionsSeen, expire_version
 
 @dataclass(slots=True)
 class GarbageState:
-    """Memory of one flusher between rounds: since when (monotonic seconds) an object is free, and history pages."""
+    """State that one flusher keeps between rounds: since when each object is free (monotonic seconds), and history
+    pages.
+    """
 
     free_since: dict[str, float] = field(default_factory=dict)
     pages: KnownPages = field(default_factory=KnownPages)
@@ -96,7 +98,7 @@ class GarbageState:
 
 @dataclass(frozen=True, slots=True)
 class GarbageReport:
-    """Keys of the objects deleted in this round, and of those that wait for their grace period."""
+    """Keys of the objects that this round deleted, and of those that wait for their grace period."""
 
     deleted_keys: tuple[str, ...]
     waiting_keys: tuple[str, ...]
@@ -115,7 +117,7 @@ class GarbageReport:
 
 
 def collect_garbage(context: FlusherContext, state: GarbageState) -> GarbageReport:
-    """Run one round of garbage collection, as the module docstring says, and report what it did."""
+    """Run one round of garbage collection (module steps), and report what it did."""
     now = context.clock.now_ms()
     # Step 1
     candidates = list_candidates(context, state.needed)

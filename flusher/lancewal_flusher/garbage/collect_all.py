@@ -38,7 +38,7 @@ from lancewal_flusher.upkeep.expiry import count_expired
 
 @dataclass(frozen=True, slots=True)
 class Trimmed:
-    """Generations of a region that went below its trimmed boundary, first to last."""
+    """Generations ``first`` to ``last`` of a region that were trimmed."""
 
     region: str
     first: int
@@ -127,7 +127,7 @@ def collect_to_the_end(
     """Run rounds of garbage collection (steps 1 to 3).  ``waits`` is called before each wait, with the number of
     objects.
 
-    ``FlusherPaused``: an operator has paused the flusher, so nothing more was deleted.
+    Raises ``FlusherPaused`` if an operator has paused the flusher, so nothing more was deleted.
     """
     # Step 1
     control = ControlReader(context.store, context.clock, Service.FLUSHER, context.contract.making)

@@ -19,7 +19,7 @@ from lancewal_flusher.context import FlusherContext
 
 
 def free_conflicts(context: FlusherContext, listed: Sequence[ObjectInfo]) -> set[str]:
-    """Return the keys of free objects among those listed: objects of older merges, and of merges that never landed."""
+    """Return the keys of the listed objects that are free: those of older merges, and of merges that never landed."""
     objects = [info for info in listed if paths.parse_conflicts_object(info.key) is not None]
     if not objects:
         return set()

@@ -83,8 +83,9 @@ class Garbage:
 
 
 def list_candidates(context: FlusherContext, needed: Mapping[LogId, Sequence] | None = None) -> GarbageCandidates:
-    """List the objects that may be free (step 1).  ``needed``: the first needed segments of logs, as the last round
-    found."""
+    """List the objects that may be free (step 1).  ``needed``: for each log the first segment that the previous round
+    still needed.
+    """
     lists: list[Callable[[], Seq[ObjectInfo]]] = [
         lambda: list_segments(context.store, needed or {}),
         lambda: context.store.list(paths.key_parts_prefix()),
@@ -95,11 +96,12 @@ def list_candidates(context: FlusherContext, needed: Mapping[LogId, Sequence] | 
 
 
 def list_segments(store: ObjectStore, needed: Mapping[LogId, Sequence]) -> Seq[ObjectInfo]:
-    """List segments, bundles and fences of all logs, perhaps without some that are needed, or were needed in the round
-    before.
+    """List segments, bundles and fences of all logs.  Some objects may be missing if they are needed, or were needed in
+    the previous round.
 
-    A day of a log is thousands of answers, and all but the first ones have only needed objects.  If an answer ends
-    among these, the next one begins after the log.  The next round finds what has become free since.
+    Listing one day of a log takes thousands of requests, and nearly all their objects are needed.  If one page of the
+    listing ends among needed objects, the next page begins after the log.  The next round finds objects that became
+    free since.
     """
     if not needed:
         return store.list(paths.wal_prefix())
@@ -117,11 +119,11 @@ def list_segments(store: ObjectStore, needed: Mapping[LogId, Sequence]) -> Seq[O
 
 
 def claimed_histories(context: FlusherContext, known: KnownPages | None = None) -> tuple[InForce, SoundHistories]:
-    """Read the watermarks in force, and the histories of all regions (step 2).  ``known``: pages that the last round
-    read.
+    """Read the watermarks and the histories of all regions (step 2).  ``known``: pages that the previous round read.
 
-    ``TableMissing``, ``TableReplaced``, ``ContractMismatch``: the table is gone, or it or its contract is another one now.
-    It is unknown what damaged regions need.  None of their objects is free, and none that they may share with others.
+    Raises ``TableMissing``, ``TableReplaced`` or ``ContractMismatch`` if the table is gone, or was replaced, or has
+    another contract.  The needs of damaged regions are unknown, so none of their objects is free, and none that they
+    may share with other regions.
     """
     store, contract = context.store, context.contract
     looks: list[Callable[[], object]] = [lambda: check_present(store, contract), lambda: check_contract(context)]
@@ -141,8 +143,8 @@ def find_garbage(
 ) -> Garbage:
     """Find the objects that are free, and those that are old (steps 4 and 5).
 
-    ``known``: manifests that the last round read.  ``swaps``: how many versions of a page step 3 would still have
-    made.
+    ``known``: manifests that the previous round read.  ``swaps``: how many versions of a page step 3 has still to
+    write.
     """
     swaps, histories = swaps or {}, kept_by.of
     needed = _needed_segments([*histories.values(), *kept_by.former.values()])
@@ -175,10 +177,11 @@ def find_garbage(
 
 
 def history_page_due(history: History, watermark: Generation) -> tuple[GenerationRecord, ...]:
-    """Return the oldest MERGED generations of a long region state, for a history page; empty if it is short.
+    """Return the oldest MERGED generations of a long region state, to be moved to a history page.  Empty if the state
+    is short.
 
-    Only those before the next page are returned.  A page from before a restore may begin among them, and of two pages
-    the later one counts.
+    Only generations before the next page are returned.  A page from before a restore may begin among them; of two such
+    pages the later one counts.
     """
     merged = [r for r in history.state.generations if r.state is GenerationState.MERGED and r.generation <= watermark]
     if len(merged) < HISTORY_PAGE_AT:
@@ -190,10 +193,10 @@ def history_page_due(history: History, watermark: Generation) -> tuple[Generatio
 def shortened(
     history: History, watermark: Generation, now: int, window_ms: int, up_to: Generation | None = None
 ) -> tuple[History, tuple[bool, bool]]:
-    """Return the history that step 3 would leave if nobody else changed it.  Also return whether the region would be
-    in the swap that writes history pages, and in the swap that trims.
+    """Return the history that step 3 would leave if nobody else changed it.  Also return whether step 3 would write a
+    history page for the region, and whether it would trim the region.
 
-    A history page that step 3 would write is left out: its generations count the same while they are in the state.
+    A history page that step 3 would write is not included: its generations count the same while they are in the state.
     """
     reached = boundary(history, watermark, now, window_ms, up_to)
     trimmed = None if reached is None else trim(history.state, reached, history.state.write_id, history.generations)
@@ -204,8 +207,10 @@ def shortened(
 def boundary(
     history: History, watermark: Generation, now: int, window_ms: int, up_to: Generation | None = None
 ) -> GenerationRecord | None:
-    """Return the newest generation whose history window is over, if it lies above the boundary so far; never the newest
-    of all.  ``up_to``: the newest one that no subscription needs; None: none needs any."""
+    """Return the newest generation whose history window is over, if it is above the current boundary.  The newest
+    generation of all is never returned.  ``up_to``: the newest generation that no subscription needs; None if
+    subscriptions need none.
+    """
     found: GenerationRecord | None = None
     for record in history.generations[:-1]:
         if record.state is not GenerationState.MERGED or record.generation > watermark:

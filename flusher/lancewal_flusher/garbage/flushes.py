@@ -35,7 +35,7 @@ Parts = Seq[tuple[Region, Generation]]
 
 
 class NoParts(Enum):
-    """Why the parts of a flush are not known."""
+    """Reason why the parts of a flush are unknown."""
 
     UNFINISHED = "it has no manifest, or a damaged one"
     LATER = "its manifest has a later format"
@@ -43,13 +43,14 @@ class NoParts(Enum):
 
 @dataclass(slots=True)
 class KnownFlushes:
-    """Manifests of flushes that no generation names, and what they say."""
+    """Cached manifests of flushes that no generation names."""
 
     parts: dict[str, Parts | NoParts] = field(default_factory=dict)
 
     def region_outside(self, key: str, regions: Collection[Region]) -> Region | None:
-        """Return a region outside ``regions`` that has a part of the flush to which the object ``key`` belongs.  None
-        if there is none, or the parts are unknown."""
+        """Return a region outside ``regions`` that has a part of the flush with the object ``key``.  None if there is
+        no such region, or if the parts are unknown.
+        """
         parsed = paths.parse_flush_file(key)
         parts = None if parsed is None else self.parts.get(paths.flush_file(parsed[0], FlushFile.MANIFEST))
         if parts is None or isinstance(parts, NoParts):
@@ -64,8 +65,7 @@ def free_flushes(
     known: KnownFlushes,
     now: int,
 ) -> set[str]:
-    """Return the keys of ``listed`` objects that are free.  ``kept_by``: the histories of all regions that the
-    contract names."""
+    """Return the keys of ``listed`` objects that are free.  ``kept_by``: the histories of all regions of the contract."""
     histories = kept_by.of
     folders: dict[str, list[ObjectInfo]] = {}
     for info in listed:

@@ -39,7 +39,7 @@ class CountedObjects:
 
 @dataclass(frozen=True, slots=True)
 class Orphan:
-    """An object that nothing accounts for, and why."""
+    """An object that no state or commit refers to, and the reason why it is reported."""
 
     key: str
     bytes: int
@@ -71,7 +71,9 @@ def _order() -> Iterator[str]:
 
 
 def orphans(listed: Iterable[ObjectInfo], contract: Contract, now_ms: int, flushes: KnownFlushes) -> tuple[Orphan, ...]:
-    """Return the objects below ``_lancewal/`` that nothing accounts for.  ``flushes``: those that no generation names."""
+    """Return the objects below ``_lancewal/`` that no state or commit refers to.  ``flushes``: flushes that no
+    generation names.
+    """
     regions, pages = frozenset(contract.regions), frozenset(contract.pages)
 
     def reason(info: ObjectInfo) -> str | None:

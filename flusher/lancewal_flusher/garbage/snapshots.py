@@ -32,9 +32,10 @@ BEGUN_MAX_MS = 24 * 3600 * 1000
 
 
 def drop_snapshot(table: StoredTable, name: str, *, look_only: bool = False) -> None:
-    """Drop a snapshot by name; with ``look_only`` only check that it exists.
+    """Drop a snapshot by name.  With ``look_only``, only check that it exists.
 
-    ``SnapshotMissing``: there is none.  ``InvalidInput``: the branch is a user's, or no snapshot can have the name.
+    Raises ``SnapshotMissing`` if there is none.  Raises ``InvalidInput`` if the name is that of a user's branch, or not
+    valid for snapshots.
     """
     branch = table.find_branch(name)
     if branch is not None and not is_ours(branch):
@@ -47,23 +48,24 @@ def drop_snapshot(table: StoredTable, name: str, *, look_only: bool = False) -> 
 
 
 def drop_made(table: StoredTable, made: Snapshot) -> bool:
-    """Drop this snapshot, but no other one of its name.  Return whether it was still there."""
+    """Drop exactly this snapshot, not another one with its name.  Return whether it still existed."""
     return drop_same(table, made.name, made.notes())
 
 
 def drop_same(table: StoredTable, name: str, notes: Mapping[str, str]) -> bool:
-    """Drop the snapshot of this name if it still has exactly these notes.  Return whether it was there."""
+    """Drop the snapshot with this name if it still has exactly these notes.  Return whether it existed."""
     return has_notes(table, name, notes) and table.drop_branch(name)
 
 
 def overdue(table: StoredTable, now_ms: int) -> Sequence[str]:
-    """Return the names of the snapshots whose time is over."""
+    """Return the names of the snapshots that have expired."""
     return [branch.name for branch in table.branches() if is_over(branch, now_ms)]
 
 
 def drop_overdue(table: StoredTable, now_ms: int) -> tuple[str, ...]:
-    """Drop the snapshots whose time is over, and return their names.  Each is looked at again right before its drop,
-    since earlier drops take their time."""
+    """Drop the snapshots that have expired, and return their names.  Each is checked again right before its drop,
+    because earlier drops take time.
+    """
     return tuple(name for name in overdue(table, now_ms) if _drop_if_over(table, name, now_ms))
 
 
@@ -73,7 +75,7 @@ def _drop_if_over(table: StoredTable, name: str, now_ms: int) -> bool:
 
 
 def is_over(branch: Branch, now_ms: int) -> bool:
-    """Return whether the time of a snapshot is over."""
+    """Return whether a snapshot has expired."""
     try:
         begun, made = begun_ms(branch), snapshot_of(branch)
     except Corrupt:

@@ -72,7 +72,7 @@ class KeptBySubscription:
 
 @dataclass(slots=True)
 class KnownSubscriptions:
-    """Memory of one flusher: what was read last."""
+    """Cache of what one flusher read last about subscriptions."""
 
     names: Version | None = None
     of: dict[str, _Read] = field(default_factory=dict)
@@ -88,8 +88,9 @@ def read_holding(
     histories: Mapping[Region, History],
     now_ms: int,
 ) -> Holding:
-    """Return what subscriptions hold now, out of these histories and those of former topics.  A table without
-    subscriptions costs one request."""
+    """Return which of these histories, and of those of former topics, subscriptions keep now.  A table without
+    subscriptions costs one request.
+    """
     found: dict[str, StoredSubscription | Fault]
     try:
         names = _read_names(context, known)
@@ -172,9 +173,9 @@ def _is_old(modified_ms: int, newest_ms: int) -> bool:
 def kept_of(
     holding: Holding, contract: Contract, segments: Mapping[str, int], versions: Mapping[str, int]
 ) -> dict[str, KeptBySubscription]:
-    """Return, by name, the lag of each subscription, and the segments and versions that stay only because of it.
+    """Return by name the lag of each subscription, and the numbers of segments and versions that only it keeps.
 
-    ``segments``, ``versions``: numbers of these by the subscription's name; 0 for a name that is missing.
+    ``segments`` and ``versions``: these numbers by subscription name; a missing name counts as 0.
     """
     bound_ms = max(contract.subscription_hold_s_max * 1000, 1)
     return {
@@ -188,8 +189,9 @@ def kept_of(
 def kept_segments(
     holding: Holding, histories: Mapping[Region, History], over: Mapping[Region, GenerationRecord]
 ) -> dict[str, int]:
-    """Return the number of segments that stay because of each subscription alone.  ``over``: the newest generation of each
-    region that no window keeps."""
+    """Return for each subscription the number of segments that only it keeps.  ``over``: for each region the newest
+    generation that no window keeps.
+    """
     if not any(held.after is not None for held in holding.of.values()):
         return {}
     kept = dict[LogId, Sequence]()

@@ -49,9 +49,9 @@ no version names."""
 
 @dataclass(slots=True)
 class VersionsSeen:
-    """Memory of one flusher: when it looked last (monotonic seconds), and which due versions Lance has kept.
+    """State that one flusher keeps: when it looked last (monotonic seconds), and which due versions Lance has kept.
 
-    The bounds are fields for simulations, in which an hour is long.
+    The limits are fields because simulations shorten the hour.
     """
 
     every_s: float = LOOKED_AFTER_S
@@ -67,7 +67,7 @@ class VersionsSeen:
 
 @dataclass(frozen=True, slots=True)
 class VersionsDue:
-    """Versions that may be removed, oldest first."""
+    """Versions older than the window, oldest first, and the reason why they must stay, if there is one."""
 
     versions: tuple[TableVersion, ...]
     held: Mapping[str, int] = field(default_factory=dict)
@@ -77,8 +77,9 @@ class VersionsDue:
 def due(
     stored: Mapping[TableVersion, int], newest_merge: TableVersion, now_ms: int, window: int
 ) -> tuple[TableVersion, ...]:
-    """Return the versions older than the one that was newest when the window began, and below the newest merge.  See
-    guarantees 1 and 2."""
+    """Return the versions that are older than the version that was newest when the window began, and below the newest
+    merge (guarantees 1 and 2).
+    """
     before = [version for version, made_ms in stored.items() if made_ms <= now_ms - window]
     if not before:
         return ()
@@ -96,7 +97,7 @@ def find_due(
     holding: Holding,
     least: int = VERSION_WINDOW_MIN_MS,
 ) -> VersionsDue:
-    """Return what ``expire_versions`` would remove now.  Only reads."""
+    """Return what ``expire_versions`` would remove now.  Nothing is written."""
     if not context.contract.rows_tell_partition:
         return VersionsDue(())
     stored = context.table.stored_versions()
@@ -129,7 +130,7 @@ def _may_go(context: FlusherContext, in_force: InForce, kept: SoundHistories, no
 
 
 def is_time(context: FlusherContext, seen: VersionsSeen) -> bool:
-    """Whether an hour has passed since ``expire_versions`` last looked, or a fault waits for a person."""
+    """Whether an hour has passed since the last look of ``expire_versions``, or an error waits for a person."""
     return seen.looked is None or seen.fault is not None or context.clock.monotonic() - seen.looked >= seen.every_s
 
 
@@ -141,7 +142,7 @@ def expire_versions(
     now_ms: int,
     holding: Holding,
 ) -> tuple[TableVersion, ...]:
-    """Remove the versions that are due, and return those that went."""
+    """Remove the versions that are due, and return those that were removed."""
     if seen.fault is not None:
         return ()
     found = find_due(context, in_force, kept, now_ms, holding, seen.window_min_ms)

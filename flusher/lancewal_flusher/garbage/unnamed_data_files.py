@@ -23,14 +23,16 @@ UNNAMED_AFTER_MS = 24 * 3600 * 1000
 
 @dataclass(frozen=True, slots=True)
 class UnnamedFiles:
-    """Files in ``data/``, older than a day, that neither the newest version nor a flush still to be merged names."""
+    """Files in ``data/``, older than a day, that neither the newest version nor an unmerged flush refers to."""
 
     files: int
     bytes: int
 
 
 def find_unnamed(context: FlusherContext, histories: Iterable[History], now_ms: int) -> UnnamedFiles | None:
-    """Count these files.  None if a flush that is still to be merged cannot be read, since its files are then unknown."""
+    """Count the files that neither the newest version nor an unmerged flush refers to.  None if an unmerged flush
+    cannot be read, because its files are then unknown.
+    """
     listed = list(context.store.list(paths.DATA))  # first: what is adopted meanwhile is named below
     waiting = {
         record.flush

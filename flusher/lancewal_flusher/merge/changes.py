@@ -35,7 +35,7 @@ _Mask = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """Changes of a merge that are written, and not committed yet."""
+    """Changes of a merge that are written but not committed yet."""
 
     results: Sequence[FragmentResult]
     new: tuple[str, ...]
@@ -65,13 +65,14 @@ class Changes:
         return files_of(self._with_columns().values()) - before
 
     def column_bytes(self, pinned: PinnedTable) -> int:
-        """Return the bytes of the data files that patches in place have added, as far as recorded."""
+        """Return the bytes of the data files that patches in place have added, as far as Lance records sizes."""
         before = {f.fragment_id: f.nbytes for f in pinned.fragments() if f.fragment_id in self.in_place}
         return sum(max(0, fragment_bytes(text) - before[i]) for i, text in self._with_columns().items())
 
     def worn(self, pinned: PinnedTable, limits: MergeLimits) -> tuple[int, ...]:
-        """Return the fragments that hide more rows than before, and that compaction must now rewrite (``is_worn``).
-        Fragments smaller than ``rewrite_bytes`` are left out."""
+        """Return the fragments that hide more rows than before and that compaction should now rewrite (``is_worn``).
+        Fragments smaller than ``rewrite_bytes`` are left out.
+        """
         fragments = {f.fragment_id: f for f in pinned.fragments()}
         found = []
         for result in self.results:
@@ -92,7 +93,7 @@ class Changes:
 
 
 def write_changes(context: FlusherContext, pinned: PinnedTable, found: SortedOut, limits: MergeLimits) -> Changes:
-    """Write the changes of a merge, for the inputs that ``found`` leaves to it."""
+    """Write the changes of a merge.  ``found``: the merge's inputs, without keys in conflict."""
     keys, lookup = found.keys, found.lookup
     whole = [taken.rows for taken in found.inputs.region_inputs]
     partials = found.inputs.partials(context.contract.rows)
@@ -124,10 +125,11 @@ def run_tasks(
     found: KeyRows,
     in_place: Mapping[int, PatchesInPlace],
 ) -> list[FragmentResult]:
-    """Run a task for each fragment that may hold one of ``keys``.  The first ``partial_keys`` of them are keys of
-    patches; ``found`` is the key index's answer for ``keys``.
+    """Run a task for each fragment that may have one of ``keys``.  The first ``partial_keys`` of them are keys of
+    patches.  ``found``: the result of looking ``keys`` up in the key index.
 
-    ``ContractMismatch``: another program's blob column would lose the values of patched rows."""
+    Raises ``ContractMismatch`` if patched rows would lose values of another program's blob column.
+    """
     if partial_keys:
         check_no_blobs(pinned)
     columns = tuple(pinned.schema.names) if partial_keys else context.contract.primary_key

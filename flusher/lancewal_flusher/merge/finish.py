@@ -91,8 +91,9 @@ _TRIES = 10
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """Result of finishing a merge: number of rows of others that were hidden, and of adopted fragments that were
-    rebuilt."""
+    """Result of finishing a merge: the number of rows from other commits that were hidden, and of adopted fragments
+    that were rebuilt.
+    """
 
     version: TableVersion
     rows_hidden: int
@@ -101,15 +102,15 @@ class Finished:
 
 @dataclass(frozen=True, slots=True)
 class SettledMerge:
-    """Watermarks in force whose merge is finished; ``finished`` is None if the merge was finished before."""
+    """The current watermarks, whose merge is finished.  ``finished`` is None if the merge was finished before."""
 
     in_force: InForce
     finished: Finished | None
 
 
 def finish_newest(context: FlusherContext, seen: Look | Proven | None = None) -> SettledMerge:
-    """Finish the newest merge, if it is not finished.  ``MergeUnproven``, ``ObjectMissing``: a person must look at the
-    table.
+    """Finish the newest merge if it is not finished.  Raises ``MergeUnproven`` or ``ObjectMissing`` if a person must
+    look at the table.
 
     ``seen``: what the caller has just read, or the merge that it has just made.  None: the newest version is read.
     """
@@ -237,10 +238,10 @@ class _Rebuilt:
 
 
 def _taken(states: RegionStates, facts: MergeFacts) -> list[tuple[Region, GenerationRecord]]:
-    """Return the generations that the merge took; each has a flush.  ``MergeUnproven`` if one was trimmed.
+    """Return the generations that the merge took; each has a flush.  Raises ``MergeUnproven`` if one was trimmed.
 
-    The region states normally have them: generations of an unfinished merge are not marked MERGED, and only MERGED
-    ones are trimmed.
+    The region states normally have them: generations of an unfinished merge are not marked MERGED, and only MERGED ones
+    are trimmed.
     """
     indexes = states.read(list(facts.generations))
     found = []
@@ -297,8 +298,9 @@ def _taken_keys(context: FlusherContext, facts: MergeFacts) -> list[tuple[Region
 
 
 def _rebuild(context: FlusherContext, in_force: InForce, facts: MergeFacts, missing: Collection[str]) -> _Rebuilt:
-    """Write the rows of adopted flushes with missing files again, from their WAL entries.  ``ObjectMissing`` if a
-    missing file was not adopted."""
+    """Write the rows of adopted flushes with missing files again, from their WAL entries.  Raises ``ObjectMissing`` if
+    a missing file was not adopted.
+    """
     tables: list[pa.Table] = []
     spans: list[Span] = []
     replaced: set[str] = set()

@@ -17,6 +17,6 @@ class FirstSeen:
     seen: dict[Key, float] = field(default_factory=dict)
 
     def ages_s(self, keys: Collection[Key], now: float) -> dict[Key, float]:
-        """Return for each of these generations how many seconds ago it was first seen, and forget all others."""
+        """Return for each of these generations the seconds since it was first seen.  All others are forgotten."""
         self.seen = {key: self.seen.get(key, now) for key in keys}
         return {key: now - since for key, since in self.seen.items()}

@@ -33,8 +33,9 @@ Addresses = npt.NDArray[np.uint64]
 def foreign_rows(
     landed: PinnedTable, current: PinnedTable, facts: MergeFacts, keys: Callable[[], pa.Table], rows: RowSchema
 ) -> dict[int, list[int]]:
-    """Return the physical rows of ``current`` to hide, by fragment.  ``landed``: the merge's own version; ``keys``
-    returns the merge's keys."""
+    """Return the physical rows of ``current`` that must be hidden, by fragment.  ``landed``: the merge's own version.
+    ``keys`` returns the merge's keys.
+    """
     others = [
         f.fragment_id
         for f in landed.fragments()

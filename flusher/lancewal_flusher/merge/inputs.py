@@ -46,7 +46,7 @@ from lancewal_flusher.merge.region_input import RegionInput, read_region_inputs
 
 @dataclass(frozen=True, slots=True)
 class MergeInputs:
-    """Inputs of the next merge, chosen from the generations that wait."""
+    """Inputs of the next merge, chosen from the unmerged generations."""
 
     in_force: InForce
     states: Mapping[Region, RegionState]
@@ -58,7 +58,7 @@ class MergeInputs:
 
     @property
     def nbytes(self) -> int:
-        """Stored bytes of the flushes taken."""
+        """Stored bytes of the chosen flushes."""
         return sum(flushed.nbytes for taken in self.region_inputs for flushed in taken.merge.flushes)
 
     def partials(self, rows: RowSchema) -> pa.Table:

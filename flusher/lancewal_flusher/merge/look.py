@@ -28,7 +28,7 @@ from lancewal_flusher.context import FlusherContext
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """State of a table, as ``look`` read it.  ``pinned`` was the newest version, and is the contract's table."""
+    """State of a table, as ``look`` read it.  ``pinned`` was the newest version, and belongs to the contract's table."""
 
     pinned: PinnedTable
     in_force: InForce
@@ -37,7 +37,7 @@ class Look:
 
     @property
     def states(self) -> Mapping[Region, RegionState]:
-        """States of the regions that are not ``damaged``."""
+        """States of the regions that are not damaged."""
         return or_raised(self.found).states
 
     @property

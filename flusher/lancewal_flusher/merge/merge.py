@@ -63,7 +63,7 @@ from lancewal_flusher.upkeep.adopted_keys import AdoptedKeys
 
 @dataclass(frozen=True, slots=True)
 class Proven:
-    """A merge that this process has just made: proven and recorded, not yet finished."""
+    """A merge that this process has just committed, proven and recorded, but not finished yet."""
 
     pinned: PinnedTable
     """Version of the merge."""
@@ -113,10 +113,10 @@ class Merged:
 
 @dataclass(frozen=True, slots=True)
 class NothingToMerge:
-    """Nothing is to be merged now.  Either no region has a FLUSHED generation above its watermark, apart from those
-    ``left``, or a merge is put off (``deferred``).
+    """There is nothing to merge now.  Either no region has a FLUSHED generation above its watermark, apart from those
+    in ``left``, or a merge is ``deferred``.
 
-    The fields hold what was seen at ``version``.
+    The fields have the state at ``version``.
     """
 
     version: TableVersion
@@ -151,10 +151,10 @@ def merge_next(
     adopted_keys: AdoptedKeys | None = None,
     seen: Look | None = None,
 ) -> MergeResult:
-    """Run one merge of generations that wait.  The caller has finished earlier merges, and keeps ``first_seen``
-    between calls.
+    """Merge the next unmerged generations.  Earlier merges must be finished.  The caller must pass the same
+    ``first_seen`` to each call.
 
-    ``adopted_keys`` collects the keys of the merge's files, if it lands.  ``seen``: what the caller has just read.
+    ``adopted_keys`` gets the keys of the merge's files if the merge lands.  ``seen``: what the caller has just read.
     """
     seen = seen or look(context)
     pinned = seen.pinned
@@ -276,7 +276,7 @@ def _plan(
 
 
 def shall_defer(pinned: PinnedTable, found: KeyRows, inputs: MergeInputs, limits: MergeLimits) -> bool:
-    """Whether to put the merge off: later generations will then share the deletion vectors that it has to write."""
+    """Whether to defer the merge.  Later generations can then share the deletion vectors that it would write."""
     hidden = {fragment_id: len(rows.rows) for fragment_id, rows in found.covered.items()}
     return inputs.waited_s < limits.defer_s and deletion_bytes(pinned.fragments(), hidden) > inputs.nbytes
 

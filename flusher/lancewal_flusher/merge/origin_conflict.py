@@ -46,10 +46,10 @@ MET = -2
 def find_strays(
     context: FlusherContext, pinned: PinnedTable, keys: pa.Table, partitions: Partitions, found: KeyRows
 ) -> tuple[Strays, int]:
-    """Return the strays, and the number of rows with these keys whose region is unknown, hidden rows too (steps 1 and
-    2).
+    """Return the strays, and the number of rows with these keys whose region is unknown, including hidden rows (steps 1
+    and 2).
 
-    ``partitions`` are those of ``keys``, ``found`` is the key index's answer for ``keys``.
+    ``partitions``: the partition of each of ``keys``.  ``found``: the result of looking ``keys`` up in the key index.
     """
     # Step 1
     not_known = 0
@@ -90,7 +90,7 @@ def _strays(pinned: PinnedTable, fragment_id: int, rows: RowsOfKeys, partitions:
 
 
 def too_many_waiting(context: FlusherContext, region_inputs: Sequence[RegionInput], met: Meeting) -> RegionConflict:
-    """Return the error: more keys wait through two regions than may be set aside."""
+    """Return the error for a merge in which more keys come through two regions than may be set aside."""
     return _conflict(
         context,
         met,
@@ -100,8 +100,9 @@ def too_many_waiting(context: FlusherContext, region_inputs: Sequence[RegionInpu
 
 
 def too_many_in_force(context: FlusherContext, region_inputs: Sequence[RegionInput], met: Meeting) -> RegionConflict:
-    """Return the error: keys that wait already leave too little room, in number or bytes, for those that this merge would
-    set aside."""
+    """Return the error for keys in conflict that leave too little room, in number or bytes, for those that this merge
+    would set aside.
+    """
     return _conflict(
         context,
         met,
@@ -117,7 +118,7 @@ def too_many_replaced(
     strays: Strays,
     partitions: Partitions,
 ) -> RegionConflict:
-    """Return the error: a merge would replace more rows of other regions than may be set aside."""
+    """Return the error for a merge that would replace more rows of other regions than may be set aside."""
     strays = strays[np.argsort(strays[:, 0])]
     shown = strays[:ADDRESSES_SHOWN, 0].tolist()
     more = f" and {len(strays) - len(shown)} more" if len(strays) > len(shown) else ""
@@ -167,11 +168,11 @@ def _conflict(context: FlusherContext, met: Meeting, what: str, way_on: str, **w
 def regions_of_merge(
     region_inputs: Sequence[RegionInput], kept: npt.NDArray[np.bool_], written: Sequence[str]
 ) -> dict[str, Spans]:
-    """Return the regions of the rows in a merge's new files, by file: those that it adopts or has rewritten, and those
-    ``written``.
+    """Return the regions of the rows in a merge's new files, by file.  These are the adopted files, the rewritten ones,
+    and the files ``written``.
 
-    The files ``written`` hold the rows of all regions, then those of their patches that are ``kept``.  The other
-    patches are written in place.
+    The files ``written`` have the rows of all regions, then those of their patches that are ``kept``.  Other patches
+    are written in place.
     """
     sources = [_source(taken) for taken in region_inputs]
     spans: dict[str, Spans] = {}

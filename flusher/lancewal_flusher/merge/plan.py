@@ -93,7 +93,7 @@ class RegionMerge:
 
     @property
     def memory_bytes(self) -> int:
-        """``memory_bytes`` of its flushes; rows of files that do not fit are read."""
+        """Estimated memory of the merge.  Files that cannot be adopted are read, so their rows count."""
         more = 0 if self.files_fit or len(self.flushes) > 1 or self.flushes[0].shared else self.flushes[0].rows_bytes
         return memory_bytes(self.flushes) + _DECODED * more
 
@@ -102,7 +102,7 @@ def waiting(state: RegionState, in_force: InForce) -> tuple[GenerationRecord, ..
     """Return the region's generations to merge: those FLUSHED (or MERGED) above its watermark, oldest first, without a
     gap.
 
-    ``StoreInconsistent`` if ``state`` has a gap there.  The caller knows that it reaches the watermark
+    Raises ``StoreInconsistent`` if ``state`` has a gap there.  The caller knows that it reaches the watermark
     (``check_reaches``).
     """
     merged = in_force.generation(state.region)
@@ -125,7 +125,7 @@ def waiting(state: RegionState, in_force: InForce) -> tuple[GenerationRecord, ..
 
 
 def choose(region: Region, flushes: Sequence[FlushedGeneration], limits: MergeLimits) -> RegionMerge:
-    """Return which of the waiting flushes to merge: at least one, oldest first."""
+    """Choose the flushes to merge, oldest first, at least one."""
     if flushes[0].rows >= limits.adopt_rows:
         return RegionMerge(region, (flushes[0],))
     taken = [flushes[0]]
@@ -142,10 +142,11 @@ def choose(region: Region, flushes: Sequence[FlushedGeneration], limits: MergeLi
 
 
 def memory_bytes(flushes: Sequence[FlushedGeneration]) -> int:
-    """Return about how many bytes of flushes of one region are held while they are merged: keys, and what is read.
+    """Estimate the bytes that a merge of these flushes of one region holds: keys, and the rows that it reads.
 
-    Less is read of one generation that is adopted than of several that are combined.  A part of a shared flush counts
-    as combined: whether the merge takes all other parts is unknown here."""
+    A single generation that is adopted needs less than several that are combined.  A part of a shared flush counts as
+    combined, because it is unknown here whether the merge takes all other parts.
+    """
     read = [s.nbytes if len(flushes) > 1 or s.shared else s.nbytes - s.rows_bytes for s in flushes]
     return _KEY_BYTES * sum(s.changes for s in flushes) + _DECODED * sum(read)
 
@@ -153,10 +154,10 @@ def memory_bytes(flushes: Sequence[FlushedGeneration]) -> int:
 def within_memory(
     merges: Sequence[RegionMerge], waited_s: Callable[[RegionMerge], float], limits: MergeLimits
 ) -> list[RegionMerge]:
-    """Return the merges that fit into memory together, in the order given.  Those that have waited longest are chosen
-    first; ``merges`` has one for each region.
+    """Choose merges that fit into memory together, and return them in the given order.  Merges that have waited longest
+    are chosen first.  ``merges`` has one for each region.
 
-    ``InvalidSettings`` if none fits even alone, so that it would never be merged.
+    Raises ``InvalidSettings`` if none fits even alone, because it would never be merged.
     """
     needed = {merge.region: merge.memory_bytes for merge in merges}
     fitting = [merge for merge in merges if needed[merge.region] <= limits.memory_bytes]
@@ -179,7 +180,7 @@ def within_memory(
 
 
 def adoptable(merges: Sequence[RegionMerge]) -> list[list[RegionMerge]]:
-    """Return groups of merges that may be adopted: each group takes all parts of the files of one flush."""
+    """Group merges whose flush files may be adopted.  Each group has all parts of one flush."""
     flushes: dict[str, list[RegionMerge]] = {}
     for merge in merges:
         if len(merge.flushes) == 1 and merge.files_fit:
@@ -188,14 +189,14 @@ def adoptable(merges: Sequence[RegionMerge]) -> list[list[RegionMerge]]:
 
 
 def is_whole(parts: Sequence[FlushedGeneration]) -> bool:
-    """Whether these are all parts of their flush."""
+    """Whether these are all parts of one flush."""
     return len(parts) == parts[0].parts
 
 
 def combined_regions(merges: Sequence[RegionMerge], limits: MergeLimits) -> frozenset[Region]:
     """Return the regions whose generations are combined, with each other and with those of other regions.
 
-    If too many small flushes could be adopted, the smallest are combined too, as many as bytes allow.
+    If too many small flushes could be adopted, the smallest are combined too, up to the limit in bytes.
     """
     whole = adoptable(merges)
     adopted = {merge.region for taken in whole for merge in taken}
@@ -225,8 +226,7 @@ def unmerged(states: Mapping[Region, RegionState], in_force: InForce) -> dict[Re
 
 
 def deletion_bytes(fragments: Sequence[Fragment], hidden: Mapping[int, int]) -> int:
-    """Return about how many bytes of deletion vectors a merge writes.  ``hidden``: number of rows to hide, by
-    fragment."""
+    """Estimate the bytes of deletion vectors that a merge writes.  ``hidden``: the number of rows to hide, by fragment."""
     return sum(
         vector_bytes(f.physical_rows, f.deleted_rows + hidden[f.fragment_id])
         for f in fragments

@@ -69,7 +69,7 @@ class AdoptedFiles:
 
 
 def adopted_files(region_inputs: Sequence[RegionInput]) -> list[AdoptedFiles]:
-    """Return the files that the merge adopts as they are, each once."""
+    """Return the files that the merge adopts unchanged, without duplicates."""
     found: dict[str, list[RegionInput]] = {}
     for taken in region_inputs:
         if taken.adopted:
@@ -83,8 +83,9 @@ def adopted_files(region_inputs: Sequence[RegionInput]) -> list[AdoptedFiles]:
 def read_region_inputs(
     context: FlusherContext, merges: Sequence[RegionMerge], together: Collection[Region]
 ) -> list[RegionInput | Corrupt]:
-    """Return the input of each merge in order, or the error if something of it is missing or damaged.  ``together``:
-    regions whose rows are rewritten."""
+    """Read the input of each merge, in order.  The result of a merge with missing or damaged objects is the error.
+    ``together``: regions whose rows are rewritten.
+    """
     flushes = by_flush([flushed for merge in merges for flushed in merge.flushes])
     contents = context.tasks.map(partial(_read, context, together), flushes)
     read = {

@@ -66,7 +66,7 @@ Mask = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class SortedOut:
-    """Inputs that a merge goes on with."""
+    """Inputs of a merge without keys in conflict."""
 
     inputs: MergeInputs
     """The inputs without what is set aside."""
@@ -85,10 +85,10 @@ class SortedOut:
 def sort_out(
     context: FlusherContext, pinned: PinnedTable, inputs: MergeInputs, held: Conflicts, limits: MergeLimits
 ) -> SortedOut:
-    """Set aside the operations of keys in conflict, and look up all other keys (steps 1 to 4).  ``held``: what is in
-    force.
+    """Set aside the operations of keys in conflict, and look up all other keys (steps 1 to 4).  ``held``: the conflicts
+    recorded so far.
 
-    ``ObjectMissing`` if a flush's files have gone since it was looked at.
+    Raises ``ObjectMissing`` if a flush's files have been deleted meanwhile.
     """
     if context.contract.rows_tell_partition:
         keys = inputs.keys()
@@ -138,7 +138,9 @@ def sort_out(
 
 
 def put_conflicts(store: ObjectStore, conflicts: Conflicts, merge: str) -> ConflictsRef | None:
-    """Write a merge's object of ``conflicts``, and return its reference; None if nothing is in conflict or decided."""
+    """Write the object of a merge's ``conflicts``, and return a reference to it.  None if there are no conflicts and no
+    decisions.
+    """
     if not conflicts:
         return None
     data, ref = encode_conflicts(conflicts, merge)
@@ -236,8 +238,8 @@ def _too_many_keys(context: FlusherContext, found: _Decision, limits: MergeLimit
 def _held_back(context: FlusherContext, found: _Decision, waiting: int, *, decisions_help: bool) -> MergeInputs:
     """Return the inputs without the region that has the most keys to set aside, or with half of its generations.
 
-    ``waiting``: number of keys that would wait.  ``decisions_help``: a person's decision about the keys that wait already
-    may make room.  Then the region is left out as a whole.  ``ObjectMissing``: files are gone.
+    ``waiting``: number of keys that would wait.  ``decisions_help``: a person's decision about the keys that wait
+    already may make room.  Then the region is left out as a whole.  Raises ``ObjectMissing`` if files are gone.
     """
     counts = [int(mask.sum()) for mask in found.masks]
     taken = found.inputs.region_inputs[counts.index(max(counts))]
@@ -295,14 +297,16 @@ def _shared(region_inputs: Sequence[RegionInput], masks: Sequence[Mask]) -> froz
 
 
 def _without_adopting(context: FlusherContext, inputs: MergeInputs, flushes: Collection[str]) -> MergeInputs:
-    """Return these inputs, with the rows of these flushes rewritten instead of adopted.  ``ObjectMissing``: files are
-    gone."""
+    """Return these inputs, with the rows of these flushes rewritten instead of adopted.  Raises ``ObjectMissing`` if
+    files are gone.
+    """
     return _rewriting(context, inputs, [taken.merge for taken in inputs.region_inputs if taken.shared in flushes])
 
 
 def _rewriting(context: FlusherContext, inputs: MergeInputs, merges: Sequence[RegionMerge]) -> MergeInputs:
-    """Return these inputs, with ``merges`` read in place of what their regions had, to be rewritten.  ``ObjectMissing``:
-    files are gone."""
+    """Return these inputs, with ``merges`` read in place of what their regions had, to be rewritten.  Raises
+    ``ObjectMissing`` if files are gone.
+    """
     regions = [merge.region for merge in merges]
     read = dict(zip(regions, read_region_inputs(context, merges, regions), strict=True))
     region_inputs: list[RegionInput] = []

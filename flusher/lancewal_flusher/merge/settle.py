@@ -56,7 +56,7 @@ Choice = Callable[[Conflicts], pa.Table]
 
 @dataclass(frozen=True, slots=True)
 class SettlePlan:
-    """Plan of a decision."""
+    """Plan to carry out a person's decision about keys in conflict."""
 
     pinned: PinnedTable
     in_force: InForce
@@ -87,11 +87,12 @@ class SettlePlan:
 
 
 def plan_settle(context: FlusherContext, region: Region, choice: Choice, seen: str | None = None) -> SettlePlan:
-    """Plan a decision (steps 1 and 2).  Changes nothing, except that an unfinished merge is finished.
+    """Plan a decision about keys in conflict (steps 1 and 2).  Nothing is changed, except that an unfinished merge is
+    finished.
 
-    ``seen``: the name of the object that the person saw (``ConflictsRef.merge``).  ``InvalidInput``: the region has no
-    say, or the keys wait otherwise than was seen.  Any number of keys may be decided, since an owner takes less room
-    than the records that waited of its key.
+    ``seen``: the name of the object that the person saw (``ConflictsRef.merge``).  Raises ``InvalidInput`` if the
+    region has none of the keys, or if the waiting keys have changed since the person saw them.  Any number of keys may
+    be decided, because an owner takes less room than the waiting records of its key.
     """
     # Step 1
     check_contract(context)
@@ -141,7 +142,7 @@ def _check_seen(store: ObjectStore, contract: Contract, held: Conflicts, chosen:
 
 
 def settle(context: FlusherContext, region: Region, choice: Choice, seen: str | None = None) -> SettlePlan:
-    """Plan a decision, commit and finish it (steps 1 to 5); return the plan that landed."""
+    """Plan a decision about keys in conflict, commit and finish it (steps 1 to 5).  Return the plan that landed."""
     reason = ""
     for _ in range(_TRIES):
         context = with_newer_contract(context) or context

@@ -19,10 +19,11 @@ from lancewal_flusher.service.round import RoundReport
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """Generations that wait for a merge.
+    """Generations that are not merged yet.
 
-    ``waiting``: per region of the contract the generations above the watermark that have ended, oldest first.
-    ``rows``: changed keys in those of them that have a flush.  Regions whose state is damaged are in neither."""
+    ``waiting``: for each region of the contract the ended generations above the watermark, oldest first.  ``rows``: the
+    number of changed keys in those that are flushed.  Regions with a damaged state are left out.
+    """
 
     version: TableVersion
     in_force: InForce
@@ -44,18 +45,19 @@ class Backlog:
 
 @dataclass(slots=True)
 class MergedPositions:
-    """Check that the merged position of a partition never falls.  No merge lets it fall, so the alarm must never ring.
+    """Check that the merged position of a partition never decreases.  No merge decreases it, so a finding means a bug.
 
-    A person's decision after a restore may take positions back, and is not a violation.  Such a decision shows between
-    two looks: a version restores, no merge has set the watermarks, or only a lower bound of them is known.
+    A person's decision after a restore may decrease positions, which is no violation.  One of three signs shows such a
+    decision: a version is a restore, no merge has set the watermarks, or only a lower bound of them is known.
     """
 
     _version: int = 0
     _next: Mapping[Region, Position] = field(default_factory=dict)
 
     def look(self, table: StoredTable, in_force: InForce) -> dict[Region, Position]:
-        """Compare the watermarks in force with those of the last look.  Return the regions whose merged position fell,
-        with the position now."""
+        """Compare the watermarks with those of the previous look.  Return the regions whose merged position has
+        decreased, with the new position.
+        """
         before, since = self._next, self._version
         self._next = {region: mark.next for region, mark in in_force.regions.items()}
         self._version = in_force.version
@@ -71,7 +73,7 @@ class MergedPositions:
 
 
 class BacklogReader:
-    """Reader of backlogs.  The manifest of a flush never changes, so it is read once while the flush waits."""
+    """Reader of backlogs.  Manifests of flushes never change, so each is read once."""
 
     def __init__(self, context: FlusherContext) -> None:
         self.context = context
@@ -80,7 +82,9 @@ class BacklogReader:
         self._flushes: dict[str, Flush] = {}
 
     def after(self, report: RoundReport) -> Backlog:
-        """Return the backlog after a round.  The newest state is read only if the round has not seen that nothing is left."""
+        """Return the backlog after a round.  The newest state is read unless the round has already found that nothing
+        is left.
+        """
         if report.left is None:
             return self.now()
         left = report.left

@@ -14,7 +14,7 @@ _ROUND_S = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
 
 
 class FlusherMetricTable(StoreMetricTable, ServiceMetricTable, prefix="lancewal_flusher"):
-    """``partition`` is Kafka's; ``kind`` is the stable kind of an error."""
+    """Metrics of the flusher.  ``partition`` is Kafka's; ``kind`` is the stable kind of an error."""
 
     merges = counter("Merges that landed.")
     adopted_rows = counter("Rows taken with the data files of a flush.")

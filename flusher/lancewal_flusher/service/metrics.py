@@ -75,7 +75,9 @@ class FlusherMetrics(ServiceMetrics):
         """Regions that the last round left since too many of their keys are in conflict."""
 
     def works_by(self, contract: Contract) -> None:
-        """Show the version of the contract by which the table is merged, and the widenings that it asks for."""
+        """Set the metrics of the contract version that the flusher follows, and of the widenings that the contract
+        requests.
+        """
         self._shown.contract_version.set(contract.version)
         since_ms = min((open_.since_ms for open_ in open_widenings(contract)), default=None)
         self._shown.open_widening_seconds.set_function(
@@ -92,7 +94,7 @@ class FlusherMetrics(ServiceMetrics):
         return ObservedStore(store, self._shown)
 
     def round(self, report: RoundReport, seconds: float) -> None:
-        """Show a round that ended.  No error has ended it, though it may have left regions."""
+        """Record a round that ended without an error.  It may have left out some regions."""
         self._shown.round_seconds.observe(seconds)
         self._shown.last_round_timestamp_seconds.set(self._clock.now_ms() / 1000)
         self._shown.generations_flushed.inc(report.flushed)
@@ -118,7 +120,7 @@ class FlusherMetrics(ServiceMetrics):
             self._shown.key_entries_written.labels("merged").inc(upkeep.merged)
 
     def backlog(self, backlog: Backlog) -> None:
-        """Show the backlog of a table in metrics."""
+        """Set the metrics of the table's backlog."""
         now = self._clock.monotonic()
         self._shown.table_version.set(backlog.version)
         self._shown.older_contract_rows.set(backlog.older_rows)
@@ -188,7 +190,7 @@ class FlusherMetrics(ServiceMetrics):
         self._shown.damaged_subscriptions.set(len(report.subscription_faults))
 
     def compaction(self, report: CompactionReport, seconds: float) -> None:
-        """Show a turn of compaction and indexes that ended."""
+        """Record a compaction, with the work on indexes after it."""
         self._shown.compaction_seconds.observe(seconds)
         match report.compaction:
             case Compacted() as compacted:
@@ -241,7 +243,7 @@ class FlusherMetrics(ServiceMetrics):
         show_only(self._shown.unindexed_rows, {(name,): rows for name, rows in report.unindexed_rows.items()})
 
     def widening(self, result: WideningResult) -> None:
-        """Log how a widening goes on."""
+        """Log the progress of a widening."""
         match result:
             case None:
                 pass
@@ -259,7 +261,7 @@ class FlusherMetrics(ServiceMetrics):
                 assert_never(result)
 
     def expiry(self, result: ExpiryResult) -> None:
-        """Show a turn of expiry that ended."""
+        """Record a turn that hid expired rows."""
         match result:
             case Expired(version=version, rows=rows, fragments=fragments):
                 self._shown.expired_rows.inc(rows)
@@ -274,8 +276,7 @@ class FlusherMetrics(ServiceMetrics):
     def failed(
         self, act: str, error: LancewalError, again_s: float | None = None, region: Region | None = None
     ) -> None:
-        """Show an error after which ``act`` is tried again: in ``again_s`` seconds, or, if that is None, by the next
-        round."""
+        """Record an error after which ``act`` is retried, in ``again_s`` seconds, or in the next round if that is None."""
         self._shown.failures.labels(error.kind).inc()
         if self._to_be_logged((act, region, error.kind)):
             of_region = {} if region is None else {"topic": region.topic, "partition": region.partition}
@@ -296,7 +297,7 @@ class FlusherMetrics(ServiceMetrics):
         self._shown.cut_age_seconds.labels(cut).set_function(seconds)
 
     def cut_held(self, cut: str, held_s: Mapping[str, float]) -> None:
-        """Show since how many seconds tables hold the cut back.  The thread of each cut calls it."""
+        """Set for how many seconds tables have held a cut back.  The thread of each cut calls this."""
         self._cuts_held[cut] = dict(sorted(held_s.items(), key=lambda of: -of[1])[:CUT_TABLES_SHOWN])
         shown: dict[tuple[str, ...], float] = {
             (cut, name): since for cut, held in list(self._cuts_held.items()) for name, since in held.items()
@@ -304,7 +305,7 @@ class FlusherMetrics(ServiceMetrics):
         show_only(self._shown.cut_held_seconds, shown)
 
     def stands(self, turn: str, seconds: float) -> None:
-        """Log that work which runs at the same time as merges takes very long."""
+        """Log that work in parallel with merges has been running for very long."""
         if self._to_be_logged(("stands", turn)):
             self.events.turn_stands(operation=turn, duration_s=seconds)
 

@@ -31,7 +31,7 @@ from lancewal_flusher.service.table import LOOP_LIMIT_S, FlusherTable
 
 
 class FlusherProcess:
-    """A flusher process; see the module docstring.  ``stack`` ends its threads."""
+    """A flusher process and its tables.  ``stack`` ends its threads."""
 
     def __init__(
         self, settings: Settings, stopping: Callable[[], bool], stack: ExitStack, clock: Clock | None = None
@@ -48,13 +48,13 @@ class FlusherProcess:
         self._stopped: list[tuple[FlusherTable, LancewalError]] = []
 
     def listen(self, stack: ExitStack) -> int:
-        """Answer probes from now on.  Returns the port."""
+        """Start the HTTP server, which answers probes at once.  Return the port."""
         http = self._settings.http
         server = HealthServer(http.host, http.flusher_port, self.registry, self.health, self._board.answer)
         return stack.enter_context(server).port
 
     def stopping(self) -> bool:
-        """Whether the process was told to stop.  Each call also shows ``health`` that the loop lives."""
+        """Whether the process was told to stop.  Each call also tells ``health`` that the loop is alive."""
         self.health.beat()
         return self._asked_to_stop()
 
@@ -69,7 +69,7 @@ class FlusherProcess:
         return metrics
 
     def open(self, settings: Settings, metrics: FlusherMetrics, stack: ExitStack) -> FlusherTable:
-        """Open the table that these settings name, checked; ``stack`` closes it."""
+        """Open and check the table in these settings.  ``stack`` closes it."""
         address = Address.of(settings)
         context = open_on(settings, self._threads, stack, store=metrics.observed(address.store()))
         metrics.called(address.name_of(context.contract))
@@ -87,8 +87,9 @@ class FlusherProcess:
     def open_when_it_can(
         self, found: Callable[[], Settings], metrics: FlusherMetrics, stack: ExitStack
     ) -> FlusherTable | None:
-        """Open the table of the settings ``found``, and retry errors that may pass (``process.start``).  None if told to
-        stop before."""
+        """Open the table whose settings ``found`` returns.  Retry while the error may be transient (``process.start``).
+        Return None if the process is told to stop before.
+        """
         return self._start.run(
             lambda opened: self.open(found(), metrics, opened),
             stack,
@@ -96,15 +97,15 @@ class FlusherProcess:
         )
 
     def add(self, table: FlusherTable) -> None:
-        """Take another table to work on."""
+        """Add a table to work on."""
         self._tables.append(table)
         self.health.beat()
 
     def work(self) -> None:
-        """Run passes over the turns of all tables until told to stop, or no table is left.  Afterwards no work is
-        under way.
+        """Run the turns of all tables again and again, until told to stop or until no table is left.  Afterwards no
+        work is running.
 
-        The first error that stopped a table is raised.
+        Raises the first error that stopped a table.
         """
         working = list(self._tables)
         with ExitStack() as ending:
@@ -126,7 +127,7 @@ class FlusherProcess:
                 raise self._stopped[0][1]
 
     def problems(self) -> Sequence[Problem]:
-        """Return why the process is not ready; empty if it is ready."""
+        """Return the reasons why the process is not ready; empty if it is ready."""
         if not self._tables:
             return [self._start.why_not_ready()]
         stopped = [Problem.of(error, f"{table.settings.table.uri} stopped") for table, error in self._stopped]

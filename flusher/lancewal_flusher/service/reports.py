@@ -52,7 +52,9 @@ Check = Callable[[], "Sequence[CatalogFinding]"]
 
 
 class CatalogReports:
-    """Sends reports inside ``with`` (module docstring).  ``table_uuid`` names the table in them."""
+    """Sender of a table's status reports to a catalog, in a thread that runs inside ``with``.  ``table_uuid`` names the
+    table in them.
+    """
 
     def __init__(
         self, catalog: ReportedTo, check: Check, table_uuid: str, metrics: FlusherMetrics, clock: Clock
@@ -69,7 +71,7 @@ class CatalogReports:
         """Why the catalog takes no report; None while it does."""
 
     def leave(self, backlog: Backlog) -> None:
-        """Leave the state of the table to be sent.  The call waits for nothing."""
+        """Store the table's state for the next report.  Does not wait."""
         since_ms = min(backlog.waits_since_ms.values(), default=None)
         self._newest = TableReport(
             self._table_uuid,

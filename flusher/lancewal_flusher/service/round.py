@@ -84,7 +84,7 @@ class RoundReport:
 
 @dataclass(slots=True)
 class RoundState:
-    """Memory of a flusher from one round to the next; forgetting it costs time, never rows."""
+    """State that a flusher keeps between rounds.  Losing it costs time, never rows."""
 
     sealed: FirstSeen = field(default_factory=FirstSeen)
     waiting: FirstSeen = field(default_factory=FirstSeen)
@@ -100,8 +100,9 @@ def run_round(
     stopping: Callable[[], bool] = lambda: False,
     enough: Callable[[], bool] = lambda: False,
 ) -> RoundReport:
-    """Run a round as the module docstring says.  ``sealed_grace_s``: how long an ingester may take to flush what it
-    sealed."""
+    """Run a merge round (module steps).  ``sealed_grace_s``: how long ingest has to flush a sealed generation before
+    the flusher does it.
+    """
     # Step 1
     first = look(context)
     settled = finish_newest(context, first)
@@ -172,11 +173,11 @@ def _finish_and_mark(context: FlusherContext, seen: Look | Proven) -> SettledMer
 
 
 def mark(context: FlusherContext, states: Mapping[Region, RegionState], in_force: InForce) -> None:
-    """Mark generations MERGED that the table has merged, by compare-and-swap.  ``in_force`` must be of a finished
+    """Mark generations that the table has merged as MERGED, by compare-and-swap.  ``in_force`` must be of a finished
     merge.
 
-    ``states`` say which regions may have such generations.  Each region is decided on its newest state.  A state that is
-    damaged by now holds up no other region; the next look names it.
+    ``states`` say which regions may have such generations.  Each region is decided on its newest state.  A state that
+    has become damaged meanwhile does not affect other regions; the next look reports it.
     """
     due = [
         region

@@ -106,7 +106,7 @@ def serve(
 
 
 def run_once(settings: Settings, stopping: Callable[[], bool] = lambda: False) -> OnceSummary:
-    """Flush and merge everything that waits, once (``once`` of the module docstring).  Raises the first error."""
+    """Flush and merge everything that is unmerged, once (``once`` in the module docstring).  Raises the first error."""
     with ExitStack() as stack:
         process = FlusherProcess(settings, stopping, stack)
         table = process.open(settings, process.metrics(settings), stack)

@@ -32,7 +32,7 @@ UNKNOWN = (
 
 
 class FlusherStatus:
-    """Takes reports of rounds, and makes a status of them."""
+    """Maker of a table's status from the reports of rounds."""
 
     def __init__(self, contract: Contract, uri: str, group: str, merge_after_s: float, clock: Clock) -> None:
         self.contract = contract
@@ -50,7 +50,9 @@ class FlusherStatus:
         self._merges: deque[MergeDone] = deque(maxlen=MERGES_SHOWN)
 
     def round(self, report: RoundReport, backlog: Backlog) -> None:
-        """Record a round that ended, and the backlog after it.  No error has ended it, though it may have left regions."""
+        """Record a round that ended without an error, and the backlog after it.  The round may have left out some
+        regions.
+        """
         self._failed = None
         self._held = {region: Failure.of(error) for region, error in report.held.items()}
         self.looked(backlog)
@@ -61,7 +63,7 @@ class FlusherStatus:
             self._merges.appendleft(MergeDone(now_ms, merge.version, len(merge.generations), generations, rows))
 
     def looked(self, backlog: Backlog) -> None:
-        """Record the backlog, after a round or without one."""
+        """Record the backlog."""
         now_ms = self._clock.now_ms()
         waiting = {(region, r.generation, r.state) for region, records in backlog.waiting.items() for r in records}
         self._first_seen = {key: self._first_seen.get(key, now_ms) for key in waiting}
@@ -71,8 +73,9 @@ class FlusherStatus:
         self._failed = Failure.of(error)
 
     def take(self, paused: Until | None, not_ready: Sequence[str], beside: Sequence[str] = ()) -> TableStatus:
-        """Return the status as of now.  ``not_ready``: why the service is not ready.  ``beside``: problems that
-        hold up no merge, such as rows that an index cannot take."""
+        """Return the current status.  ``not_ready``: why the service is not ready.  ``beside``: problems that delay no
+        merge, such as rows that an index cannot take.
+        """
         contract, now_ms, backlog = self.contract, self._clock.now_ms(), self._backlog
         indexes = {} if backlog is None else backlog.states
         merged_at = [

@@ -79,15 +79,16 @@ NO_ROUND_YET = Problem("starting", "no round has ended yet")
 
 
 class FlusherTable:
-    """A table and its turns; see the module docstring.
+    """A table that the flusher works on, with its turns.
 
-    ``watch`` starts more threads: one checks that the store answers, and one measures how soon rows become visible.  One
-    reports to a catalog, and one for each moving cut publishes it."""
+    ``watch`` starts further threads.  One checks that the store answers, one measures how soon rows become visible, one
+    reports to a catalog.  Each moving cut has a thread that publishes it.
+    """
 
     def __init__(
         self, settings: Settings, context: FlusherContext, metrics: FlusherMetrics, stopping: Callable[[], bool]
     ) -> None:
-        """``metrics`` has the table's name as a label.  ``stopping``: that of the process."""
+        """``metrics`` has the table's name as a label.  ``stopping``: whether the process is told to stop."""
         self.settings = settings
         self.context = context
         self.metrics = metrics
@@ -117,7 +118,7 @@ class FlusherTable:
         """Whether the store may have a newer contract; the watch over the store sets it (``_ask_store``)."""
 
     def watch(self, stack: ExitStack) -> None:
-        """Start the store check and the visibility measurement on their own threads; ``stack`` ends them."""
+        """Start the table's further threads.  ``stack`` ends them."""
         self.metrics.watch(self.turns.beside)
         stack.enter_context(self._silence)
         if self._reports is not None:
@@ -133,8 +134,9 @@ class FlusherTable:
         return self._silence.problem is not None
 
     def problems(self) -> Sequence[Problem]:
-        """Return why the table is not ready; it is ready once a merge round has ended well.  A pause is not a problem: an
-        operator wants it."""
+        """Return why the table is not ready.  It is ready once a merge round has succeeded.  A pause is not a problem,
+        because an operator wants it.
+        """
         found = list(self.turns.problems())
         if self._silence.problem is not None:
             found.append(self._silence.problem)
@@ -153,8 +155,9 @@ class FlusherTable:
         return self.status.take(self.control.paused, [str(problem) for problem in not_ready], beside)
 
     def take_turns(self) -> float:
-        """Run a pass over the turns, or only look at the backlog during a pause.  Return the seconds until the next
-        call.  Raises ``TableMissing`` or ``TableReplaced`` once the table was deleted."""
+        """Run the turns that are due.  During a pause, only read the backlog.  Return the seconds until the next call.
+        Raises ``TableMissing`` or ``TableReplaced`` if the table was deleted.
+        """
         try:
             self.presence.check()
             return self._take_turns()
@@ -174,7 +177,7 @@ class FlusherTable:
         return wait_s
 
     def paused(self) -> bool:
-        """Whether an operator has paused the flusher.  If so, wait first until no turn is under way."""
+        """Whether an operator has paused the flusher.  If so, first wait until no turn is running."""
         until = self.control.read()
         if until is not None:
             self.turns.end_beside(partial(self.name_standing, PAUSE_WAITS_S))
@@ -182,15 +185,16 @@ class FlusherTable:
         return until is not None
 
     def end(self) -> None:
-        """Wait for work that runs at the same time as merges.  Its error is only logged, since the table's work ends
-        anyway."""
+        """Wait for work that runs in parallel with merges.  Its error is only logged, because the table's work ends
+        anyway.
+        """
         try:
             self.turns.end_beside(self.stopping)
         except LancewalError as error:
             self.metrics.failed(GARBAGE, error)
 
     def name_standing(self, after_s: float) -> None:
-        """Log each turn beside the merges that began at least ``after_s`` seconds ago and has not ended."""
+        """Log each parallel turn that began at least ``after_s`` seconds ago and has not ended."""
         self.stopping()  # which shows that the loop lives
         for turn, seconds in self.turns.beside():
             if seconds >= after_s:
@@ -216,7 +220,7 @@ class FlusherTable:
         return report
 
     def look(self) -> None:
-        """Read the backlog and show it, for times when no round does."""
+        """Read the backlog, and set metrics and status from it.  This is for times without merge rounds."""
         self._looked_at = self.context.clock.monotonic()
         try:
             self._take_up_newer_contract()
@@ -268,7 +272,7 @@ class FlusherTable:
         return result
 
     def widen(self) -> WideningResult:
-        """Do a part of the widening that the newest contract asks for, if it asks for one."""
+        """Do a part of the widening that the newest contract requests, if there is one."""
         self._take_up_newer_contract()
         result = self._by_newest_contract(lambda context: widen_next(context, self._widening))
         if isinstance(result, WideningDone | WideningBegun):
@@ -319,7 +323,7 @@ class FlusherTable:
 
 
 def reports_of(table: FlusherTable) -> CatalogReports | None:
-    """Return what reports to the catalog in PostgreSQL; None if there is no such catalog."""
+    """Return the sender of reports to the catalog in PostgreSQL; None without such a catalog."""
     if table.settings.catalog.kind != "postgres":
         return None
     of = table.settings.catalog
@@ -360,7 +364,7 @@ def visibility_of(table: FlusherTable) -> AbstractContextManager[None]:
 
 
 def turns_of(table: FlusherTable) -> Turns:
-    """Return all turns that the settings and the contract ask for."""
+    """Return all turns that the settings and the contract require."""
     flusher, ttl = table.settings.flusher, table.context.contract.ttl
     others: list[Turn[Any]] = [_garbage_turn(table), _widening_turn(table)]
     behind_merges: list[tuple[Turn[Any], Callable[[RoundReport], bool]]] = []

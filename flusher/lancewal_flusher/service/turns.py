@@ -38,7 +38,7 @@ Failed = Callable[[str, Retry | Refresh | Corrupt, float], None]
 
 @dataclass(frozen=True, slots=True)
 class TurnFailed:
-    """A fault that may pass, or damage; tried again after ``again_s``."""
+    """A transient error, or damage.  The turn is retried after ``again_s`` seconds."""
 
     error: Retry | Refresh | Corrupt
     again_s: float
@@ -46,7 +46,7 @@ class TurnFailed:
 
 @dataclass(slots=True)
 class Turn(Generic[Result]):
-    """A turn; see the module docstring.  ``due_at`` in monotonic seconds."""
+    """Work that is repeated, and when it is due.  ``due_at`` is in monotonic seconds."""
 
     name: str
     clock: Clock
@@ -68,27 +68,28 @@ class Turn(Generic[Result]):
     _begun_at: float = 0.0
 
     def wait_s(self) -> float:
-        """Return the seconds until ``take`` has something to do: 0 if it has now, infinite while the turn runs beside
-        the others."""
+        """Return the seconds until ``take`` has something to do: 0 if it has now, infinite while the turn runs in
+        parallel.
+        """
         if self._beside is not None:
             return 0.0 if self._beside.done() else math.inf
         return max(0.0, self.due_at - self.clock.monotonic())
 
     @property
     def under_way(self) -> bool:
-        """Whether the turn runs beside the others, or has ended there and its result was not taken yet."""
+        """Whether the turn runs in parallel, or has ended and its result was not taken yet."""
         return self._beside is not None
 
     @property
     def under_way_s(self) -> float | None:
-        """Seconds that a turn beside the others has been under way; None if there is none."""
+        """Seconds for which a parallel turn has been running; None if it is not running."""
         task = self._beside
         if task is None or task.done():
             return None
         return self.clock.monotonic() - self._begun_at
 
     def wait_for(self, seconds: float) -> bool:
-        """Wait at most this many seconds; return whether none is under way."""
+        """Wait at most this many seconds for a parallel turn.  Return whether none is running."""
         if self._beside is not None and not self._beside.done():
             self._beside.wait(seconds)
         return self._beside is None or self._beside.done()
@@ -99,8 +100,9 @@ class Turn(Generic[Result]):
             self.due_at = min(self.due_at, self.clock.monotonic())
 
     def take(self) -> Result | TurnFailed | None:
-        """Run the turn, and note when the next one is due.  A turn beside the others is begun, which returns None; or,
-        if it has ended, its result is taken."""
+        """Run the turn, and note when it is due again.  A parallel turn is only started, and None is returned; if it
+        has ended, its result is returned.
+        """
         try:
             if self._beside is not None:
                 task, self._beside = self._beside, None
@@ -128,14 +130,14 @@ class Turn(Generic[Result]):
 
 @dataclass(frozen=True, slots=True)
 class Turns:
-    """One scheduler for all turns of a service; ``failed`` is called for each turn that fails."""
+    """Scheduler of all turns of a table.  ``failed`` is called for each turn that fails."""
 
     first: Turn[Any]
     others: Sequence[Turn[Any]]
     failed: Failed
 
     def take_due(self, stopping: Callable[[], bool]) -> float:
-        """Run a pass, and return the seconds until the next one."""
+        """Run all turns that are due, and return the seconds until the next one is."""
         if not self._take(self.first):
             return self.first.wait_s()
         for turn in self.others:
@@ -144,7 +146,7 @@ class Turns:
         return min(turn.wait_s() for turn in (self.first, *self.others))
 
     def end_beside(self, look: Callable[[], object]) -> None:
-        """Wait for the turns beside the others, and take their results; ``look`` is called meanwhile."""
+        """Wait for parallel turns, and take their results.  ``look`` is called during the wait."""
         for turn in self.others:
             while not turn.wait_for(_LOOK_S):
                 look()
@@ -152,8 +154,9 @@ class Turns:
                 self._take(turn)
 
     def beside(self) -> Sequence[tuple[str, float]]:
-        """Return the turns beside the others that have not ended, and how many seconds they have been under way; safe
-        from any thread."""
+        """Return the parallel turns that have not ended, and for how many seconds they have been running.  Any thread
+        may call.
+        """
         found = ((turn.name, turn.under_way_s) for turn in self.others)
         return [(name, seconds) for name, seconds in found if seconds is not None]
 

@@ -63,7 +63,7 @@ class TableFigures:
 
 @dataclass(frozen=True, slots=True)
 class IndexTurnReport:
-    """Report of work on the indexes: what was done to each, and how many rows each misses afterwards."""
+    """Report of work on the indexes: what was done to each, and how many rows each still lacks."""
 
     indexes: tuple[IndexExtended | IndexRefused, ...]
     unindexed_rows: dict[str, int]
@@ -71,13 +71,13 @@ class IndexTurnReport:
 
     @property
     def more(self) -> bool:
-        """Whether something was done: there may be more."""
+        """Whether an index was extended, so that there may be more to do."""
         return any(isinstance(result, IndexExtended) or result.more for result in self.indexes)
 
 
 @dataclass(slots=True)
 class Upkeep:
-    """Turns of compaction and indexes for one table; see the module docstring."""
+    """Compaction and index extension of one table."""
 
     compaction: CompactionLimits
     indexes: IndexLimits

@@ -42,11 +42,12 @@ class VisibilityObserver(Protocol):
         """Record that the end of a partition was not visible within ``TIMEOUT_S``."""
 
     def unanswered(self, reason: Failure, error: LancewalError) -> None:
-        """Record that the measurement ended without a result."""
+        """Record that a measurement ended without a result."""
 
     def measured(self, behind: Mapping[Region, int]) -> None:
-        """Record the end of a measurement.  ``behind``: for each partition the number of offsets that no strong read saw, 0 if
-        it saw all."""
+        """Record the end of a measurement.  ``behind``: for each partition the number of offsets that no strong read
+        saw.
+        """
 
 
 class Positions(Protocol):
@@ -57,8 +58,9 @@ class Positions(Protocol):
 
 @dataclass(slots=True)
 class Visibility:
-    """Runs one measurement after the other.  ``ends`` asks Kafka.  ``pause`` lets so many seconds pass, or returns
-    True at once when the process is told to stop."""
+    """Repeated measurement of visibility.  ``ends`` asks Kafka.  ``pause`` waits for some seconds, and returns True at
+    once when the process is told to stop.
+    """
 
     ends: Callable[[], Mapping[Region, Position]]
     positions: Positions
@@ -71,7 +73,7 @@ class Visibility:
     """Ends that were not visible within ``TIMEOUT_S``, and still are not."""
 
     def measure(self) -> None:
-        """Do one measurement.  The first one only learns the ends of the partitions."""
+        """Do one measurement.  The first one only reads the ends of the partitions."""
         before = self._ends
         try:
             # What is read beforehand takes no part in what is measured: state of the regions, and the log up to now.
@@ -131,9 +133,10 @@ class Visibility:
 
 @contextmanager
 def measuring(interval_s: float, made: Callable[[Callable[[float], bool]], Visibility]) -> Iterator[None]:
-    """Measure every ``interval_s`` inside the ``with`` block, in a thread.
+    """Measure every ``interval_s`` in a thread, inside the ``with`` block.
 
-    ``made`` is given a function that pauses for some seconds and says whether the thread must end."""
+    ``made`` gets a function that pauses for some seconds and returns whether the thread must end.
+    """
     over = threading.Event()
     visibility = made(over.wait)
 

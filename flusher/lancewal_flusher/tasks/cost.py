@@ -82,7 +82,7 @@ NEW_ROW_S = 1.0e-6
 
 
 class Strategy(StrEnum):
-    """Ways to apply a merge to a fragment; see the module docstring."""
+    """Ways to apply a merge to a fragment: hide rows, rewrite the fragment, or write columns in place."""
 
     HIDE = "hide"
     REWRITE = "rewrite"
@@ -118,7 +118,7 @@ class FragmentChange:
         return self.nbytes / max(self.rows, 1)
 
     def hidden_after(self, strategy: Strategy) -> int:
-        """Return the number of hidden rows once the merge has landed with this strategy."""
+        """Return the number of hidden rows after a merge with this strategy."""
         return self.deleted_rows + self.replaced - (self.patched if strategy is Strategy.COLUMNS else 0)
 
 
@@ -137,12 +137,12 @@ class Cost:
 
     @property
     def weight(self) -> int:
-        """Bytes written and owed: the sum by which strategies are compared."""
+        """Bytes written now, plus bytes that compaction will have to write: the sum by which strategies are compared."""
         return self.bytes_written + self.bytes_owed
 
 
 def vector_bytes(rows: int, hidden: int) -> int:
-    """Return the bytes of a deletion vector that hides ``hidden`` of ``rows`` rows, rows hidden before included.
+    """Return the bytes of a deletion vector that hides ``hidden`` of ``rows`` rows, including rows hidden before.
 
     The size is that of a roaring bitmap: two bytes a row, up to 8 KiB for each 65,536 rows of the fragment.
     """
@@ -150,13 +150,14 @@ def vector_bytes(rows: int, hidden: int) -> int:
 
 
 def is_worn(rows: int, hidden: int, deleted_share: float) -> bool:
-    """Whether a fragment hides so many of its rows that compaction rewrites it.  False if no row is left: the merge
-    removes such a fragment."""
+    """Whether a fragment hides so many rows that compaction rewrites it.  False if no row is left, because the merge
+    removes such a fragment.
+    """
     return hidden < rows and hidden / rows >= deleted_share
 
 
 def costs(change: FragmentChange, deleted_share: float) -> tuple[Cost, ...]:
-    """Return the costs of *hide* or *rewrite*, and of *columns* where they can be written."""
+    """Return the costs of *hide* or *rewrite*, and of *columns* if columns can be written."""
     worn = change.rewritable and is_worn(change.rows, change.hidden_after(Strategy.HIDE), deleted_share)
     possible = [Strategy.REWRITE if worn else Strategy.HIDE]
     if change.patched and change.patched_bytes is not None and not change.indexed_by:

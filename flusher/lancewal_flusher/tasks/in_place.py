@@ -43,8 +43,9 @@ Places = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class PatchesInPlace:
-    """Patches of one fragment.  ``places``: the places of their keys in the merge, ascending; ``partials``: the
-    patches, in the same order."""
+    """Patches of one fragment.  ``places``: the indexes of their keys among the merge's keys, ascending.  ``partials``:
+    the patches, in the same order.
+    """
 
     places: Places
     partials: pa.Table
@@ -52,7 +53,7 @@ class PatchesInPlace:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Columns that are written."""
+        """Columns that the patches set, which are written."""
         return tuple(columns_set(self.partials, self.schema))
 
     def split(self, found: RowsOfKeys) -> tuple[RowsOfKeys, RowsOfKeys]:
@@ -79,7 +80,7 @@ class PatchesInPlace:
 
 @dataclass(frozen=True, slots=True)
 class InPlace:
-    """Decision about the fragments with enough patched rows."""
+    """Fragments that are patched in place, and those with enough patched rows for which this is impossible."""
 
     chosen: Mapping[int, PatchesInPlace]
     barred: Mapping[int, tuple[str, ...]]
@@ -97,8 +98,9 @@ def choose_in_place(
     rows_min: int,
     deleted_share: float,
 ) -> InPlace:
-    """Choose the fragments that are patched in place.  ``partials``: all patches of the merge, with the contract's
-    columns; their keys are its first ones.  The result has the version's columns."""
+    """Choose the fragments to patch in place.  ``partials``: all patches of the merge, with the contract's columns.
+    Their keys are the first keys of the merge.  The result has the version's columns.
+    """
     tasks = opened.tasks
     # Step 1
     if partials.num_rows == 0 or found.uncovered:
@@ -148,8 +150,9 @@ def change_of(
     *,
     rewritable: bool = True,
 ) -> FragmentChange:
-    """Return what the merge does to a fragment.  ``replaced``: number of its live rows with a key of the merge;
-    ``patches``: those to write in place, if any."""
+    """Return what the merge does to a fragment.  ``replaced``: the number of its live rows with a key of the merge.
+    ``patches``: patches to write in place, if any.
+    """
     (fragment,) = (f for f in pinned.fragments() if f.fragment_id == fragment_id)
     written = frozenset[str]() if patches is None else frozenset(patches.columns)
     indexed_by = tuple(index.name for index in indexes if not index.columns.isdisjoint(written))

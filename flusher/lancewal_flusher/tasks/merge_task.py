@@ -27,17 +27,17 @@ from lancewal_flusher.tasks.in_place import PatchesInPlace
 
 @dataclass(frozen=True, slots=True)
 class KeyScan:
-    """Scan the fragment for these keys.  One set serves all tasks of a merge."""
+    """Find rows by scanning the fragment for these keys.  All tasks of a merge share the set."""
 
     keys: KeySet
 
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """All physical rows of the fragment that have a key of the merge, deleted ones too, and the places of their keys.
+    """All physical rows of the fragment with a key of the merge, including deleted rows, and the indexes of their keys.
 
-    To hide a row again changes nothing.  The task therefore looks which rows live only if ``doubtful``: perhaps none
-    does, and a deletion vector would be written for nothing.
+    Hiding a hidden row again changes nothing.  The task checks which rows are live only if ``doubtful``: perhaps none
+    is, and a deletion vector would be written for nothing.
     """
 
     found: RowsOfKeys
@@ -48,8 +48,9 @@ class Candidates:
 
 @dataclass(frozen=True, slots=True)
 class FragmentTask:
-    """One fragment's part of a merge.  The first ``partial_keys`` keys are keys of patches.  Their rows, except those
-    patched ``in_place``, are returned with ``columns``, to complete the patches."""
+    """One fragment's part of a merge.  The first ``partial_keys`` keys are those of patches.  Their rows are returned
+    with ``columns``, to complete the patches, except rows that are patched ``in_place``.
+    """
 
     version: TableVersion
     fragment_id: int
@@ -62,7 +63,9 @@ class FragmentTask:
 
 @dataclass(frozen=True, slots=True)
 class FragmentResult:
-    """``updated``: the fragment's new JSON, None if no row is left; ``hits`` rows were hidden or patched in place."""
+    """Result of a task.  ``updated``: the fragment's new JSON, or None if no row is left.  ``hits``: number of rows
+    that were hidden or patched in place.
+    """
 
     fragment_id: int
     hits: int
@@ -72,12 +75,12 @@ class FragmentResult:
 
 
 def waits(task: FragmentTask) -> bool:
-    """Whether the task mostly waits for the store: its rows are known, and only its deletion vector is written."""
+    """Whether the task mostly waits for the store, because its rows are known and only its deletion vector is written."""
     return isinstance(task.source, Candidates) and task.in_place is None
 
 
 def run_task(table: StoredTable, task: FragmentTask) -> FragmentResult:
-    """Run a task on the table version that it names.  Raises ``VersionGone``."""
+    """Run a task on its table version.  Raises ``VersionGone``."""
     return run_on(table.at(task.version), task)
 
 

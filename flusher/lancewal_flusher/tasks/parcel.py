@@ -36,8 +36,9 @@ PART_BYTES = 32 << 20
 
 @dataclass(frozen=True, slots=True)
 class Parcel:
-    """Packed tasks, or the place where they are stored.  Task i is bytes ``ends[i]`` to ``ends[i + 1]``; the bytes
-    before ``ends[0]`` are the values that tasks share."""
+    """Packed tasks, or the name under which they are stored.  Task i is the bytes from ``ends[i]`` to ``ends[i + 1]``.
+    The bytes before ``ends[0]`` are values that tasks share.
+    """
 
     name: str
     ends: tuple[int, ...]
@@ -51,7 +52,7 @@ class Parcel:
 
 
 def send(store: ObjectStore, pool: Tasks, tasks: Sequence[object], name: str) -> Parcel:
-    """Pack the tasks; store the parcel if it is too large to send inline.  ``name`` is new for each parcel."""
+    """Pack the tasks.  Store the parcel if it is too large to send inline.  ``name`` must be new for each parcel."""
     shared = _shared(tasks)
     pieces = [pickle.dumps(shared, 5), *(_pickled(task, shared) for task in tasks)]
     ends = tuple(accumulate(len(piece) for piece in pieces))
@@ -75,7 +76,7 @@ def discard(store: ObjectStore, parcel: Parcel) -> None:
 
 
 class OpenParcel:
-    """A parcel in the process that runs its tasks."""
+    """A parcel, in the process that runs its tasks."""
 
     def __init__(self, store: ObjectStore, pool: Tasks, parcel: Parcel) -> None:
         self._store = store
@@ -84,7 +85,9 @@ class OpenParcel:
         self._shared: list[Any] = pickle.loads(self._read(0))
 
     def load(self, place: int) -> Any:
-        """Return the task at ``place``.  ``PlanStale``: the parcel is gone; ``ObjectCorrupt``: it was changed."""
+        """Return the task at index ``place``.  Raises ``PlanStale`` if the parcel is gone, and ``ObjectCorrupt`` if it
+        was changed.
+        """
         return _Unpickler(self._read(place + 1), self._shared).load()
 
     def _read(self, piece: int) -> bytes:

@@ -15,21 +15,22 @@ PROGRESS_S = 5.0
 
 
 class Work(StrEnum):
-    """Kinds of work that tasks are part of."""
+    """Kinds of work that are divided into tasks."""
 
     MERGE = "merge"
     COMPACTION = "compaction"
 
 
 def step_of(work: Work, tasks: int) -> AbstractContextManager[Step]:
-    """Return the step that a terminal shows for this number of tasks."""
+    """Return the progress step that a terminal shows for this number of tasks."""
     what = "merging into fragments" if work is Work.MERGE else "rewriting fragments"
     return step(what, tasks, "tasks")
 
 
 class TaskProgress:
-    """Counter of the finished tasks of one merge or compaction; threads may share it.  ``shown``: a step that counts
-    too."""
+    """Counter of the finished tasks of a merge or compaction.  Threads may share it.  ``shown``: the progress step to
+    update.
+    """
 
     def __init__(
         self, clock: Clock, events: FlusherEvents, work: Work, runner: str, total: int, shown: Step | None = None

@@ -17,7 +17,7 @@ from lancewal_core.table.protocol import RewriteBounds, StoredTable
 
 @dataclass(frozen=True, slots=True)
 class RewriteTask:
-    """Fragments of ``version`` to rewrite into one, or a few."""
+    """Fragments of ``version`` to rewrite into one or a few fragments."""
 
     version: TableVersion
     fragment_ids: tuple[int, ...]

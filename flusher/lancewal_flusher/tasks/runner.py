@@ -29,11 +29,10 @@ class Runner(Protocol):
 
 
 class ThreadRunner:
-    """Runner on threads of this process.  With a clock it shows its progress.
+    """Runner on threads of this process.  With a clock, it shows progress.
 
-    The threads of ``computing`` bound what is in memory at once: each scans a fragment, or writes one of its columns.
-    Other tasks wait for the store most of the time, and nearly all of what they hold is in their results.  ``waiting``
-    runs these tasks, if it is given.
+    The number of ``computing`` threads limits memory: each scans a fragment, or writes one of its columns.
+    ``waiting``, if given, runs the other tasks.  They mostly wait for the store, and hold little but their results.
     """
 
     def __init__(

@@ -23,7 +23,9 @@ _ASK_S = 1.0
 
 @contextmanager
 def followed(session: SparkSession, progress: TaskProgress, job: Job, description: str) -> Iterator[None]:
-    """Name the job that this thread starts inside the ``with`` block, and report its finished slices to ``progress``."""
+    """Name the Spark job that this thread starts inside the ``with`` block, and report its finished slices to
+    ``progress``.
+    """
     tag = f"lancewal-{job.work}-{job.parcel.name}"
     with _called_back(session, progress, tag) if is_remote(session) else _asked(session, progress, tag, description):
         yield

@@ -55,7 +55,7 @@ _REASON_MAX = 400
 
 @dataclass(slots=True)
 class SparkRunner:
-    """Runner on Spark; see the module docstring.  ``session`` gives the session to use; it is asked again for each job."""
+    """Runner on Spark.  ``session`` returns the session to use, and is called for each job."""
 
     session: Callable[[], SparkSession]
     uri: str
@@ -116,7 +116,9 @@ class SparkRunner:
 
 
 def slices_of(tasks: Sequence[Task], slice_rows: int, slices_max: int) -> int:
-    """Return the number of Spark tasks for these tasks: each slice must be worth what it takes to run a Spark task."""
+    """Return the number of Spark tasks for ``tasks``.  A slice should do enough work to justify the overhead of a Spark
+    task.
+    """
     slices = sum(min(_as_rows(task) / slice_rows, 1.0) for task in tasks)
     return min(slices_max, max(round(slices), 1))
 

@@ -27,10 +27,10 @@ _EXTRA = "install lancewal[flusher,spark] where the flusher runs and in the Pyth
 
 @contextmanager
 def spark_session() -> Iterator[None]:
-    """Hold a session for the time of a command.
+    """Keep a Spark session while a command runs.
 
-    An error from stopping the session is only logged.  If the session has ended by itself, the command has raised an
-    error of its own, and no second error may hide it.
+    An error from stopping the session is only logged.  If the session ended by itself, the command has raised its own
+    error, which must not be hidden.
     """
     session = the_session()
     try:
@@ -43,11 +43,10 @@ def spark_session() -> Iterator[None]:
 
 
 def the_session() -> SparkSession:
-    """Return the session of this process; start one if there is none.
+    """Return the session of this process.  Start one if there is none.
 
-    Raises ``InvalidSettings`` if PySpark is missing, or if Java or Spark refuses its configuration.
-    ``SparkStopped``: the Java process has died, now or since an earlier call.  ``SparkJobFailed``: Spark Connect
-    cannot be reached.
+    Raises ``InvalidSettings`` if PySpark is missing, or if Java or Spark refuses its configuration.  Raises
+    ``SparkStopped`` if the Java process has died.  Raises ``SparkJobFailed`` if Spark Connect cannot be reached.
     """
     from lancewal_reader.spark.installed import check_pyspark, missing_java
 
@@ -72,8 +71,7 @@ def the_session() -> SparkSession:
 
 
 def spark_errors() -> tuple[type[Exception], ...]:
-    """Return the types of errors that PySpark raises: its own, those of the bridge to Java, and a lost connection to
-    it."""
+    """Return the types of errors that PySpark raises: its own, and those of the connection to Java."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
@@ -117,7 +115,7 @@ def is_remote(session: SparkSession) -> bool:
 
 
 def is_stopped(session: SparkSession) -> bool:
-    """Whether the context of a classic session has ended, or its Java process has."""
+    """Whether the context of a classic session, or its Java process, has ended."""
     context: Any = session.sparkContext
     try:
         return context._jsc is None or bool(context._jsc.sc().isStopped())

@@ -43,8 +43,9 @@ Outcome: TypeAlias = Result | LancewalError
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """Tasks of one table for executors, divided into ``slices``.  In a Spark plan the job shows neither credentials
-    nor rows."""
+    """Tasks of one table for Spark executors, divided into ``slices``.  The job shows no credentials and no rows in a
+    Spark plan.
+    """
 
     work: Work
     uri: str
@@ -53,13 +54,14 @@ class Job:
     base_paths: BasePaths = "refuse"
 
     def places(self, slice_: int) -> range:
-        """Return the places of the tasks of a slice."""
+        """Return the indexes of the tasks of a slice."""
         return range(slice_, len(self.parcel), self.slices)
 
 
 def run_slices(job: Job, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Run the slices whose numbers are in the first column, and yield the outcome of each task as a row of ``ROWS``.  A
-    slice ends at the first task that fails."""
+    """Run the slices whose numbers are in the first column.  Yield the outcome of each task as a row of ``ROWS``.  A
+    slice ends at its first failed task.
+    """
     start_worker()
     for batch in batches:
         for slice_ in batch.column(0).to_pylist():
@@ -72,7 +74,7 @@ def run_slices(job: Job, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Recor
 
 
 def outcome_of(data: bytes) -> Outcome:
-    """Return the outcome that a row of a slice has."""
+    """Return the outcome in a row of ``ROWS``."""
     found: Outcome = pickle.loads(data)
     return found
 

@@ -18,14 +18,14 @@ BYTES_MAX = 64 << 20
 
 
 class AdoptedKeys:
-    """Keys on their way from a merge to the upkeep of the key index after it."""
+    """Keys of rows that a merge adopted, kept for the next extension of the key index."""
 
     def __init__(self) -> None:
         self._held: dict[str, pa.Table] = {}
         self._nbytes = 0
 
     def add(self, fragments: Sequence[str], keys: pa.Table) -> None:
-        """Add the ``keys`` of the rows of these fragments, in order; each fragment has one file."""
+        """Add the ``keys`` of the rows of these fragments, in order.  Each fragment must have one file."""
         start = 0
         for fragment in fragments:
             (name,), rows = fragment_files(fragment), fragment_rows(fragment)

@@ -54,9 +54,9 @@ def compact_to_the_end(
     with_sentinel: bool,
     stopping: Callable[[], bool] = lambda: False,
 ) -> CompactionSummary:
-    """Compact until nothing is left, then extend all indexes (steps 1 and 2).
+    """Compact until nothing is left to do, then extend all indexes (steps 1 and 2).
 
-    ``PlanRetriesExhausted``: merges keep changing the fragments that are being rewritten.
+    Raises ``PlanRetriesExhausted`` if merges keep changing the fragments that are being rewritten.
     """
     before = len(context.table.newest().fragments())
     done: list[Compacted] = []
@@ -113,8 +113,9 @@ def _round(
 
 
 def look(context: FlusherContext, limits: CompactionLimits, *, with_sentinel: bool) -> CompactionSummary | Refused:
-    """Return what ``compact_to_the_end`` would do if nobody else did anything; change nothing.  ``Refused``: nothing
-    can be compacted now."""
+    """Return what ``compact_to_the_end`` would do if no other process wrote.  Changes nothing.  ``Refused`` means that
+    nothing can be compacted now.
+    """
     pinned = newest_finished(context)
     if isinstance(pinned, Refused):
         return pinned

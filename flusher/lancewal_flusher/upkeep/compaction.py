@@ -99,7 +99,7 @@ CompactionResult = Compacted | Refused | None
 
 @dataclass(slots=True)
 class FileSizes:
-    """Sizes of data files that the table does not know: Lance records none if pages were copied."""
+    """Sizes of data files that the table does not record.  Lance records none if pages were copied."""
 
     known: dict[str, int] = field(default_factory=dict)
 
@@ -107,7 +107,9 @@ class FileSizes:
 def compact_next(
     context: FlusherContext, limits: CompactionLimits, sizes: FileSizes, *, with_sentinel: bool
 ) -> CompactionResult:
-    """Run one round.  ``with_sentinel``: no merge of this process is under way."""
+    """Run one round of compaction.  ``with_sentinel``: the sentinel may be rewritten, because no merge of this process
+    is running.
+    """
     # Step 1
     pinned = newest_finished(context)
     if isinstance(pinned, Refused):
@@ -150,11 +152,10 @@ def _do(context: FlusherContext, pinned: PinnedTable, chosen: Round, limits: Com
 
 
 def write_anew(context: FlusherContext, fragment_ids: Collection[int], limits: CompactionLimits) -> CompactionResult:
-    """Rewrite these fragments in one round, each by itself, the smallest first, as far as they fit into
-    ``round_bytes``.
+    """Rewrite these fragments in one round, each by itself, the smallest first, up to ``round_bytes``.
 
-    The first one is taken whatever its size, even if it is the sentinel.  Files whose regions only a commit tells are
-    left alone (guarantee 9).
+    The first one is rewritten whatever its size, even if it is the sentinel.  Files whose regions only a commit records
+    are left alone (guarantee 9).
     """
     pinned = newest_finished(context)
     if isinstance(pinned, Refused):
@@ -173,8 +174,9 @@ def write_anew(context: FlusherContext, fragment_ids: Collection[int], limits: C
 
 
 def choice_of(context: FlusherContext, pinned: PinnedTable, sizes: FileSizes, *, with_sentinel: bool) -> Choice:
-    """Return the fragments that step 2 chooses from, also for a dry run.  ``VersionGone``: a clean-up has taken the
-    version's files."""
+    """Return the fragments that step 2 chooses from, also for a dry run.  Raises ``VersionGone`` if a clean-up has
+    removed the version's files.
+    """
     left_alone = pinned.unrewritable_fragments() | origins_of(context).only_in_commits(pinned)
     left_alone |= frozenset[int]().union(*doubted_fragments(pinned).values())
     return Choice(tuple(stored(context.table, context.tasks, pinned.fragments(), sizes)), left_alone, with_sentinel)
@@ -189,11 +191,11 @@ def _files_gone(pinned: PinnedTable, error: VersionGone) -> Refused:
 def _mend(
     context: FlusherContext, tasks: Sequence[RewriteTask], written: tuple[str, ...], landed: TableVersion
 ) -> tuple[tuple[str, ...], TableVersion]:
-    """Write files again that a clean-up took (step 6).  Return the fragments that are in the table now, and the
-    version that has them.
+    """Write files again that a clean-up took (step 6).  Return the fragments that are in the table now, and the version
+    that has them.
 
-    Version V still has their rows.  The commit that landed proves that nobody had touched the fragments before, and
-    the next one that nobody has since.  ``ObjectMissing``: the files cannot be written again.
+    Version V still has their rows.  The commit that landed proves that nobody had touched the fragments before, and the
+    next one that nobody has since.  Raises ``ObjectMissing`` if the files cannot be written again.
     """
     cause, lost = "", lost_files(context, files_of(written))
     for _ in range(_TRIES):
@@ -224,7 +226,7 @@ def _mend(
 
 
 def stored(table: StoredTable, tasks: Tasks, fragments: Sequence[Fragment], sizes: FileSizes) -> list[Fragment]:
-    """Return the fragments with their sizes; the store is asked for sizes that the table does not record."""
+    """Return the fragments with their sizes.  The store is asked for sizes that the table does not record."""
     unknown = [f for f in fragments if f.nbytes == 0]
     live = {name for f in unknown for name in f.files}
     names = sorted(live - sizes.known.keys())

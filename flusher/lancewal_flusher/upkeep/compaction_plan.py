@@ -33,7 +33,7 @@ Group = tuple[Fragment, ...]
 
 
 def live_bytes(fragment: Fragment) -> int:
-    """Return about how many bytes of the fragment are live rows."""
+    """Estimate the bytes of the fragment's live rows."""
     return fragment.nbytes * fragment.live_rows // max(fragment.physical_rows, 1)
 
 
@@ -60,7 +60,9 @@ class CompactionLimits:
     oversize: bool = False
 
     def to_the_end(self) -> CompactionLimits:
-        """Return limits that go on as long as two small fragments fit into one, and no fragment is too large."""
+        """Return limits for a full compaction: continue while two small fragments fit into one, or a fragment is too
+        large.
+        """
         return replace(self, fragments_min=2, growth=1.0, oversize=True)
 
     def halved(self, times: int, bytes_min: int) -> CompactionLimits:
@@ -117,19 +119,18 @@ class Choice:
     """Whether a round may take the sentinel, if it is no larger than a round."""
 
     def excluded(self, limits: CompactionLimits) -> frozenset[int]:
-        """Fragments that no round of these limits may take."""
+        """Fragments that no round with these limits may rewrite."""
         guard = min(self.fragments, key=lambda f: f.fragment_id, default=None)
         if guard is None or (self.with_sentinel and guard.nbytes <= limits.round_bytes):
             return self.left_alone
         return self.left_alone | {guard.fragment_id}
 
     def next_round(self, limits: CompactionLimits) -> Round | None:
-        """Return what to rewrite now, None if nothing is worth it."""
+        """Return what to rewrite now; None if nothing is worth rewriting."""
         return next_round(self.fragments, limits, self.excluded(limits))
 
     def after(self, done: Round, limits: CompactionLimits) -> Choice:
-        """Return what the next round would choose from if nobody else did anything.  Sizes are about those of the rows
-        left."""
+        """Return what the next round would choose from if no other process wrote.  Sizes are estimates."""
         taken = {f.fragment_id for f in done.fragments}
         sizes = [size for group in done.groups for size in _written(group, limits)]
         first = max(f.fragment_id for f in self.fragments) + 1
@@ -138,7 +139,7 @@ class Choice:
 
 
 def next_round(fragments: Sequence[Fragment], limits: CompactionLimits, excluded: Collection[int]) -> Round | None:
-    """Return what to rewrite now, None if nothing is worth it; ``excluded`` ids are left alone."""
+    """Return what to rewrite now; None if nothing is worth rewriting.  Fragments in ``excluded`` are left alone."""
     free = [f for f in fragments if f.fragment_id not in excluded]
     for reason, choose in ((Reason.SMALL, _small), (Reason.DELETED, _deleted)):
         groups = tuple(islice(_groups(free, limits, choose), limits.groups_max))

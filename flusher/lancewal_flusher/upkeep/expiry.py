@@ -52,7 +52,7 @@ _NEVER = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class Expired:
-    """A round of expiry that landed.  ``more``: it ended because it had found ``rows_max`` rows."""
+    """A round of expiry that landed.  ``more``: it ended at its limit of ``rows_max`` rows."""
 
     version: TableVersion
     rows: int
@@ -66,7 +66,7 @@ ExpiryResult = Expired | Refused | None
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """No row that is live in this fragment of ``version`` lies below ``time``."""
+    """No live row of this fragment of ``version`` has a time below ``time``."""
 
     time: int
     version: TableVersion
@@ -77,10 +77,11 @@ class Known:
 
 @dataclass(slots=True)
 class OldestTimes:
-    """A lower bound of the times of live rows, per fragment, by its data files: files never change, rows only go.
+    """A lower bound of the times of live rows, for each fragment, by its data files.  Files never change, and rows are
+    only removed.
 
-    A restore brings rows back.  The bound therefore counts while the same deletion file is in force, or one that
-    hides as much.
+    A restore brings rows back.  So the bound is valid only while the same deletion file is used, or one that hides at
+    least as much.
     """
 
     known: dict[tuple[str, ...], Known] = field(default_factory=dict)
@@ -88,7 +89,7 @@ class OldestTimes:
     def is_young(
         self, fragment: Fragment, pinned: PinnedTable, threshold: int, at: Callable[[int], PinnedTable]
     ) -> bool:
-        """Whether no live row lies below ``threshold``, as far as that is known; ``at`` opens a version."""
+        """Whether the known bounds show that no live row is below ``threshold``.  ``at`` opens a version."""
         known = self.known.get(fragment.files)
         if known is None or known.time < threshold or not _hides_as_much(fragment, pinned, known, at):
             return False
@@ -96,12 +97,12 @@ class OldestTimes:
         return True
 
     def learn(self, fragment: Fragment, pinned: PinnedTable, time: int) -> None:
-        """Remember that no live row of the fragment, as it is in ``pinned``, is older than ``time``."""
+        """Record that no live row of the fragment, as it is in ``pinned``, is older than ``time``."""
         hidden = hidden_by(pinned.fragment_json(fragment.fragment_id))
         self.known[fragment.files] = Known(time, pinned.version, fragment.fragment_id, hidden)
 
     def forget_others(self, fragments: list[Fragment]) -> None:
-        """Keep the bounds of these fragments alone."""
+        """Keep only the bounds of these fragments."""
         live = {f.files for f in fragments}
         self.known = {files: value for files, value in self.known.items() if files in live}
 
@@ -120,7 +121,7 @@ def _hides_as_much(fragment: Fragment, pinned: PinnedTable, known: Known, at: Ca
 def expire_next(context: FlusherContext, ttl: Ttl, oldest: OldestTimes, rows_max: int = ROUND_ROWS) -> ExpiryResult:
     """Hide rows that have expired, in one round.
 
-    ``ContractMismatch``: the contract has changed, so rows may now expire at another time, or not at all.
+    Raises ``ContractMismatch`` if the contract has changed, because rows may now expire at another time, or not at all.
     """
     # Step 1
     check_contract(context)

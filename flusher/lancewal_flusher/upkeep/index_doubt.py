@@ -40,13 +40,13 @@ FieldIds = Mapping[str, Sequence[int]]
 
 
 def fragments_in_doubt(index: TableIndex, fragments: Sequence[Fragment], field_ids: FieldIds) -> frozenset[int]:
-    """Return the fragments that are in doubt because a column of the index lies apart from their first file (case 1)."""
+    """Return the fragments in which a column of the index lies in another file than the first (case 1)."""
     ids = _fields(index, field_ids)
     return frozenset(f.fragment_id for f in fragments if fields_apart(f, ids))
 
 
 def doubted_fragments(pinned: PinnedTable) -> dict[str, frozenset[int]]:
-    """Return, by index, the fragments to rewrite before it is extended."""
+    """Return for each index the fragments to rewrite before it is extended."""
     if pinned.stable_row_ids:
         return {}  # rows would keep their ids, and entries of old values with them: 4
     found = {i.name: fragments_in_doubt(i, pinned.fragments(), pinned.field_ids) for i in pinned.indexes()}
@@ -54,7 +54,7 @@ def doubted_fragments(pinned: PinnedTable) -> dict[str, frozenset[int]]:
 
 
 def takes_in_all(index: TableIndex, fragments: Sequence[Fragment], field_ids: FieldIds) -> bool:
-    """Whether an extension must take in all segments (cases 1 and 2)."""
+    """Whether an extension must merge all existing segments of the index into the new one (cases 1 and 2)."""
     highest = max((max(named) for named in index.named if named), default=-1)
     ids, covered = _fields(index, field_ids), index.covered
     left = [f for f in fragments if f.fragment_id not in covered]
@@ -62,8 +62,9 @@ def takes_in_all(index: TableIndex, fragments: Sequence[Fragment], field_ids: Fi
 
 
 def to_rebuild(index: TableIndex, fragments: Sequence[Fragment], updated: Collection[tuple[int, int]]) -> bool:
-    """Whether to rebuild the index: a full text index may find rows twice (case 3), or rows were updated since it was
-    made (case 4).  ``updated``: as ``PinnedTable.updated_rows`` says."""
+    """Whether to rebuild the index.  A full text index may find rows twice (case 3), or rows were updated since it was
+    built (case 4).  ``updated``: as returned by ``PinnedTable.updated_rows``.
+    """
     if index.kind == FULL_TEXT and any(_twice(index, f.fragment_id) for f in fragments):
         return True
     return any(made <= version < last for version in index.versions for made, last in updated)

@@ -28,7 +28,9 @@ _DEFAULTS = FlusherSettings()
 
 @dataclass(frozen=True, slots=True)
 class IndexLimits:
-    """Limits of the rows that queries must scan because an index does not cover them; the first limit reached counts."""
+    """Limits of the rows that an index does not cover, and that queries must therefore scan.  The first limit that is
+    reached counts.
+    """
 
     unindexed_share: float = _DEFAULTS.index_unindexed_ratio_max
     """Share of the table's rows."""
@@ -39,7 +41,7 @@ class IndexLimits:
 
 @dataclass(frozen=True, slots=True)
 class IndexWork:
-    """Extend this index, and take in so many of its newest segments."""
+    """Extension of one index.  ``merged_segments``: how many of its newest segments are merged into the new one."""
 
     name: str
     merged_segments: int
@@ -65,10 +67,10 @@ def index_works(
     urgent: Collection[str] = (),
     field_ids: FieldIds = MappingProxyType({}),
 ) -> tuple[IndexWork, ...]:
-    """Return the indexes to extend now, smallest first.  ``at_once``: all that miss a row; ``urgent``: names of
-    indexes that are extended if they miss any row.
+    """Return the indexes to extend now, smallest first.  ``at_once``: all indexes that lack a row.  ``urgent``: names
+    of indexes that are extended if they lack any row.
 
-    Without ``field_ids`` no column counts as apart from its fragment's first file.
+    Without ``field_ids``, all columns count as lying in their fragment's first file.
     """
     live = {f.fragment_id: f.live_rows for f in fragments}
     allowed = min(limits.unindexed_rows, limits.unindexed_share * sum(live.values()))
@@ -97,5 +99,5 @@ def _taken_in(missing: int, segments: Sequence[int]) -> int:
 
 
 def fitting(sizes: Sequence[int], most: int) -> int:
-    """Return how many of the sizes, from the first on, fit into ``most`` together; at least one."""
+    """Return how many of the first sizes fit into ``most`` together, at least one."""
     return max(bool(sizes), sum(total <= most for total in accumulate(sizes)))

@@ -43,7 +43,7 @@ from lancewal_flusher.upkeep.index_plan import IndexLimits, fitting, index_works
 
 @dataclass(frozen=True, slots=True)
 class FarRows:
-    """Rows whose vector an index cannot take: the squared length is beyond float32."""
+    """Rows whose vector an index cannot hold, because its squared length exceeds float32."""
 
     rows: int
     keys: tuple[str, ...]
@@ -56,7 +56,7 @@ class FarRows:
 
 @dataclass(frozen=True, slots=True)
 class IndexExtended:
-    """An index covers rows that it did not cover, or no longer holds entries that were in doubt."""
+    """An index now covers more rows, or no longer has entries that were in doubt."""
 
     name: str
     version: TableVersion
@@ -70,7 +70,7 @@ class IndexExtended:
 
 @dataclass(frozen=True, slots=True)
 class IndexRefused:
-    """An index was not extended, and why."""
+    """An index was not extended, and the reason."""
 
     name: str
     reason: str
@@ -83,7 +83,7 @@ class IndexRefused:
 def extend_indexes(
     context: FlusherContext, limits: IndexLimits, *, at_once: bool
 ) -> tuple[IndexExtended | IndexRefused, ...]:
-    """Extend the indexes that need it; ``at_once``: all that miss a row.  Raises what ``check_fit`` raises."""
+    """Extend the indexes that need it.  ``at_once``: all that lack a row.  Raises the errors of ``check_fit``."""
     pinned = context.table.newest()
     check_fit(context.store, pinned, context.contract)
     doubted = doubted_fragments(pinned)
@@ -155,7 +155,7 @@ def _far(table: StoredTable, primary_key: Sequence[str], outcome: Committed | Co
 
 
 def unindexed_rows(pinned: PinnedTable) -> dict[str, int]:
-    """Return by index the number of rows that queries scan because the index does not cover them."""
+    """Return for each index the number of rows that it does not cover."""
     return {index.name: unindexed(index, pinned.fragments()) for index in pinned.indexes()}
 
 

@@ -78,7 +78,7 @@ class UpkeepState:
 
 @dataclass(frozen=True, slots=True)
 class UpkeepReport:
-    """Entries written for files that had no run, and entries written again by merging runs."""
+    """Number of entries written for files without a run, and of entries rewritten by merging runs."""
 
     indexed: int = 0
     merged: int = 0
@@ -87,10 +87,11 @@ class UpkeepReport:
 def keep_up(
     context: FlusherContext, state: UpkeepState, rows_max: int = UPKEEP_ROWS, pinned: PinnedTable | None = None
 ) -> UpkeepReport:
-    """Maintain the key index as the module docstring says; ``pinned`` was the newest version just now.
+    """Maintain the key index (module steps).  ``pinned`` was the newest version just now.
 
-    ``ContractMismatch``, ``TableReplaced``: the table is no longer the contract's.  In a table keyed by bytes also:
-    the contract is not the newest, so it would be unknown which regions count for a key.
+    Raises ``ContractMismatch`` or ``TableReplaced`` if the table no longer belongs to the contract.  In a table with
+    ``format.key: bytes``, raises it too if the contract is not the newest, because the regions of a key would be
+    unknown.
     """
     pinned = pinned or context.table.newest()
     # Step 1

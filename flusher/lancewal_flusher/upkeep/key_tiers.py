@@ -23,7 +23,7 @@ SMALLEST = 8_192
 
 @dataclass(frozen=True, slots=True)
 class RunInUse:
-    """A run, and which of its files are still in use."""
+    """A key run, and its files that are still in use."""
 
     run: KeyRun
     files: tuple[CoveredFile, ...]
@@ -35,9 +35,9 @@ class RunInUse:
 
 
 def to_merge(runs: Sequence[RunInUse]) -> list[list[RunInUse]]:
-    """Return the groups of runs to merge; each group becomes one run.
+    """Return groups of runs to merge.  Each group becomes one run.
 
-    A run of which more than half is out of use is written again, by itself if need be.
+    A run is rewritten if more than half of it is no longer in use, even by itself.
     """
     sizes: dict[int, list[RunInUse]] = {}
     for run in runs:
@@ -64,7 +64,7 @@ def merge_runs(
 ) -> KeyRun:
     """Return one run with the entries of the group's files in use.  At most one part of each run is held at a time.
 
-    ``write`` stores a part.  ``ObjectMissing`` or ``ObjectCorrupt``: a part cannot be read.
+    ``write`` stores a part.  Raises ``ObjectMissing`` or ``ObjectCorrupt`` if a part cannot be read.
     """
     files: dict[str, CoveredFile] = {}
     places: list[np.ndarray] = []
@@ -88,7 +88,7 @@ def merge_runs(
 
 
 def run_regions(regions: RegionList) -> tuple[RunRegion, ...]:
-    """Return the regions as a run lists them."""
+    """Return regions in the form in which a run lists them."""
     return tuple(RunRegion(name=found.region.name, position=found.position) for found in regions.regions)
 
 
@@ -119,5 +119,5 @@ def _ascending(
 
 
 def in_use(run: KeyRun, rows_of_files: Mapping[str, int]) -> RunInUse:
-    """Return the part of a run that is in use; ``rows_of_files``: physical rows of each data file in use."""
+    """Return the part of a run that is in use.  ``rows_of_files``: the physical rows of each data file of the table."""
     return RunInUse(run, tuple(f for f in run.files if rows_of_files.get(f.name) == f.rows))

@@ -62,7 +62,7 @@ PROPERTY_WIDENING = "lancewal.widening"
 
 @dataclass(frozen=True, slots=True)
 class WideningDone:
-    """The commit has landed, as this version."""
+    """The widening was committed in this version."""
 
     version: TableVersion
     columns: tuple[str, ...]
@@ -72,7 +72,7 @@ class WideningDone:
 
 @dataclass(frozen=True, slots=True)
 class WideningBegun:
-    """Fragments are left to write."""
+    """Some fragments still have to be rewritten."""
 
     columns: tuple[str, ...]
     left: int
@@ -92,7 +92,7 @@ WideningResult = WideningDone | WideningBegun | WideningHeld | Refused | None
 
 @dataclass(slots=True)
 class WideningState:
-    """Files that were written in earlier turns; forgetting them costs time."""
+    """Files that were written in earlier turns.  Losing this state costs only time."""
 
     asked: tuple[Column, ...] = ()
     written: dict[int, tuple[Any, str]] = field(default_factory=dict)
@@ -100,7 +100,9 @@ class WideningState:
 
 
 def widen_next(context: FlusherContext, state: WideningState, turn_s: float = TURN_S) -> WideningResult:
-    """Run one turn.  Raises what ``check_fit`` raises, and ``RewriteFailed`` for values that the wider type lacks."""
+    """Run one turn of a widening.  Raises the errors of ``check_fit``, and ``RewriteFailed`` if the wider type lacks a
+    value.
+    """
     asked = tuple(column for column in context.contract.columns if column.widening is not None)
     if not asked:
         return None

@@ -69,8 +69,9 @@ class DeadLetters(Protocol):
     def send(self, region: Region, records: Records, rejected: Sequence[Rejected]) -> None:
         """Send a letter for each rejected record, and return once all are acknowledged.
 
-        ``KafkaUnavailable`` if some are not; the caller sends all of them again.  ``DeadLetterRefused`` has the offset of
-        the first letter that the topic refuses for its size: letters before it are acknowledged."""
+        Raises ``KafkaUnavailable`` if some are not; the caller sends all of them again.  ``DeadLetterRefused`` has the
+        offset of the first letter that the topic refuses for its size: letters before it are acknowledged.
+        """
 
 
 @dataclass(frozen=True, slots=True)

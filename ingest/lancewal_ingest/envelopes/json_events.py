@@ -63,7 +63,7 @@ _DELETE = "delete"
 
 @dataclass(slots=True)
 class _WithoutRow:
-    """Values without a row, by their places."""
+    """Values without a row, by their indexes."""
 
     kinds: dict[str, list[int]] = field(default_factory=dict)
     """Deletes, and values that are passed over, by kind."""

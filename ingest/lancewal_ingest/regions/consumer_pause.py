@@ -88,8 +88,8 @@ class ConsumerPause:
     def _lost(self) -> dict[Region, RetentionLost] | None:
         """Return the consuming partitions whose deletes may be gone, with the error.
 
-        None: ``open_s`` is over and not all partitions are checked.  ``KafkaUnavailable`` or ``StoreUnavailable``: try
-        again later.
+        None: ``open_s`` is over and not all partitions are checked.  Raises ``KafkaUnavailable`` or
+        ``StoreUnavailable`` if try again later.
         """
         context, clock = self.context, self.context.clock
         paused_s = (clock.now_ms() - self._began_ms) / 1000

@@ -107,7 +107,7 @@ class SchemaLookups:
         return self.schemas.known(key)
 
     def read(self, key: SchemaKey, at_least: int = 1) -> Sequence[StoredSchema]:
-        """Return the stored versions of a schema.  ``RegistryUnavailable`` if this process has not read it yet."""
+        """Return the stored versions of a schema.  Raises ``RegistryUnavailable`` if this process has not read it yet."""
         if not self.schemas.known(key):
             raise RegistryUnavailable(f"schema {key} has not been looked up yet")
         return self.schemas.read(key, at_least)

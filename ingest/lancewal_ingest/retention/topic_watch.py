@@ -47,7 +47,7 @@ class WatchedTopics(DescribedTopics, Protocol):
 
 
 class Retention(Protocol):
-    """Source of facts about the topic's retention (``lancewal_kafka.retention``).  Safe from any thread."""
+    """Source of facts about the topic's retention (``lancewal_kafka.retention``).  Any thread may call."""
 
     def config(self) -> TopicConfig: ...
 
@@ -79,7 +79,7 @@ class _Answers:
 
 @dataclass(slots=True, eq=False)
 class TopicWatch:
-    """Watch of one topic; see the module docstring."""
+    """Watch of one topic."""
 
     check: Callable[[], None]
     """Do step 1."""

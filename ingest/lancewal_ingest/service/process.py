@@ -182,7 +182,7 @@ class IngestProcess:
         return table
 
     def add(self, table: IngestTable) -> None:
-        """Add a table to work on.  ``InvalidSettings`` if another table of the process has the same topic."""
+        """Add a table to work on.  Raises ``InvalidSettings`` if another table of the process has the same topic."""
         contract = table.context.contract
         self._check_free(contract, table.uri)
         self._tables[contract.topic] = table

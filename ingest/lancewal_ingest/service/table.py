@@ -179,7 +179,8 @@ class IngestTable:
     def _prepare_terms(self, newer: Contract, before: Terms) -> Terms:
         """Return what a newer version of the contract needs, with its topics checked.
 
-        ``ContractChanged`` if it cannot be taken up yet."""
+        Raises ``ContractChanged`` if it cannot be taken up yet.
+        """
         try:
             return self._terms(newer, before)
         except ActionNeeded as error:

@@ -263,7 +263,8 @@ def bounded(reads: Reads, start: Receipt, newest: Planned, rows_max: int) -> Pla
 def _positions(start: Receipt, behind: Mapping[Region, int], rows_max: int) -> AtPositions:
     """Return positions ``rows_max`` records after a receipt.  ``behind``: records that each region lags behind.
 
-    ``InvalidInput``: the topic was recreated in between, so no positions name a state of both."""
+    Raises ``InvalidInput`` if the topic was recreated in between, so no positions name a state of both.
+    """
     total = sum(behind.values())
     ids = {region.topic_id for region, left in behind.items() if left}
     if len(ids) > 1:

@@ -120,8 +120,9 @@ def plan_at_least(context: PlanContext, goal: Goal, timeout_s: float) -> ReadPla
 def _wait(
     context: PlanContext, goal: Goal, version: int, reached: Mapping[Region, Position], pause: float, until: float
 ) -> float:
-    """Sleep for ``pause`` seconds, but not past ``until``, and return the next pause.  ``TokenTimeout`` if ``until``
-    has passed."""
+    """Sleep for ``pause`` seconds, but not past ``until``, and return the next pause.  Raises ``TokenTimeout`` if
+    ``until`` has passed.
+    """
     left = until - context.clock.monotonic()
     if left <= 0:
         raise _timeout(context, goal, version, reached)
@@ -231,8 +232,9 @@ def _check_given_up(context: PlanContext, goal: Goal) -> None:
 
 
 def _holder(context: PlanContext, region: Region, state: RegionState, offset: int) -> GenerationRecord | None:
-    """Return the generation with this offset; None if it is trimmed or does not exist.  ``PlanStale``: a history page
-    is missing."""
+    """Return the generation with this offset; None if it is trimmed or does not exist.  Raises ``PlanStale`` if a
+    history page is missing.
+    """
     if offset < state.trimmed or not state.generations:
         return None
     records: Seq[GenerationRecord] = state.generations

@@ -64,8 +64,9 @@ def plan_at_point(context: PlanContext, at: Point, place: str) -> ReadPlan:
 def _plan_at_cut(context: PlanContext, at: AtCut, place: str) -> ReadPlan:
     """Return the plan.  The errors name the cut.
 
-    ``CutMissing``: its snapshot is not there, or the table is another one.  ``VersionGone``, ``OutsideHistoryWindow``: the
-    table's windows are over for a moving cut."""
+    Raises ``CutMissing`` if its snapshot is not there, or the table is another one.  Raises ``VersionGone``,
+    ``OutsideHistoryWindow`` if the table's windows are over for a moving cut.
+    """
     check_uuid_of_cut(context.contract, at, place)
     try:
         plan = plan_at_point(context, at.point, place)
@@ -104,8 +105,9 @@ def order_not_told(asked: Receipt, plan: ReadPlan) -> VersionGone:
 
 
 def _plan_at_snapshot(context: PlanContext, name: str) -> ReadPlan:
-    """Return the plan.  ``SnapshotMissing``: there is no snapshot of this name.  ``InvalidInput``: the snapshot is of
-    another table."""
+    """Return the plan.  Raises ``SnapshotMissing`` if there is no snapshot of this name.  Raises ``InvalidInput`` if
+    the snapshot is of another table.
+    """
     branch = context.table.find_branch(name)
     found = None if branch is None else snapshot_of(branch)
     if found is None:

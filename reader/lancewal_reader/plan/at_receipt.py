@@ -321,7 +321,7 @@ def _check_lost(context: PlanContext, pending: Seq[GenerationPart], walked: Walk
 
 
 def _sources(parts: Seq[GenerationPart], logs: Mapping[LogId, LogEntries]) -> list[Source]:
-    """Return the flushes and entries of one region, up to the cut; ``PlanStale`` if there is a gap."""
+    """Return the flushes and entries of one region, up to the cut.  Raises ``PlanStale`` if there is a gap."""
     sources: list[Source] = []
     for part in parts:
         flushed = part.flushed

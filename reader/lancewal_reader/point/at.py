@@ -239,7 +239,7 @@ def _no_point(at: object) -> InvalidInput:
 
 
 def _moment(given: str, text: str) -> datetime:
-    """Return the time of an ISO 8601 text with its zone.  ``InvalidInput`` for another text shows ``given``."""
+    """Return the time of an ISO 8601 text with its zone.  Raises ``InvalidInput`` for another text shows ``given``."""
     moment = moment_of(text.strip())
     if moment is None:
         raise InvalidInput(f"at={given[:_SHOWN]!r}: expected a time with its zone, as in 2026-01-31T00:00:00Z")

@@ -72,7 +72,9 @@ class Receipt:
 
     @staticmethod
     def from_json(text: str | bytes) -> Receipt:
-        """Return the receipt of this text (bytes as in a schema's metadata, or text); ``InvalidInput`` if it is not one."""
+        """Return the receipt of this text (bytes as in a schema's metadata, or text).  Raises ``InvalidInput`` if it is
+        not one.
+        """
         try:
             content = JsonObject.parse(text)
             if content.whole("format") != FORMAT:
@@ -98,7 +100,7 @@ def with_receipt(schema: pa.Schema, receipt: Receipt) -> pa.Schema:
 
 
 def receipt_of(schema: pa.Schema) -> Receipt:
-    """Return the receipt in a result's schema metadata; ``InvalidInput`` if there is none."""
+    """Return the receipt in a result's schema metadata.  Raises ``InvalidInput`` if there is none."""
     text = (schema.metadata or {}).get(METADATA_KEY)
     if text is None:
         raise InvalidInput("this result carries no receipt")

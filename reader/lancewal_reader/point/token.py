@@ -93,7 +93,7 @@ class Token:
 
     @staticmethod
     def parse(word: str) -> Token:
-        """Return the token of a text; ``InvalidInput`` if it is not one."""
+        """Return the token of a text.  Raises ``InvalidInput`` if it is not one."""
         stripped = word.strip()
         if not stripped.startswith(PREFIX):
             return _of_one(stripped)

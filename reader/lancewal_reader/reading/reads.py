@@ -413,7 +413,8 @@ class Reads:
         """Whether another plan may show no conflict where this delta has one.  The records that are in conflict here
         may be merged by now, one after the other.
 
-        ``VersionGone`` if a version stands in that does not tell the order."""
+        Raises ``VersionGone`` if a version stands in that does not tell the order.
+        """
         if asked is None:
             return self.context.table.newest().version != plan.version
         asked = read_by(asked)

@@ -157,7 +157,9 @@ def pinned_read(
 
 
 def _pinned(plan: ReadPlan, context: PlanContext, wanted: SparkOptions) -> PinnedTable | None:
-    """Return the plan's version, with its fragments; None if it is gone.  ``CutMissing``: it was kept for a cut."""
+    """Return the plan's version, with its fragments; None if it is gone.  Raises ``CutMissing`` if it was kept for a
+    cut.
+    """
     try:
         pinned = plan.pin(context.table)
         check_table_uuid(pinned, context.contract, wanted.table)

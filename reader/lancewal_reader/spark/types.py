@@ -83,7 +83,7 @@ _WIDER: dict[type[DataType], tuple[type[DataType], ...]] = {
 
 
 def spark_type(type_: pa.DataType) -> DataType:
-    """Return the Spark type of a column type; ``InvalidInput`` if there is none."""
+    """Return the Spark type of a column type.  Raises ``InvalidInput`` if there is none."""
     if type_ in _PLAIN:
         return _PLAIN[type_]
     if pa.types.is_decimal128(type_):

@@ -62,7 +62,9 @@ def reduced(opened: OpenedTable, wanted: Wanted, projected: RowSchema) -> Rows:
 def _entries(
     opened: OpenedTable, key: str, segment: Segment | Fence | None, wanted: Sequence[tuple[Region, EntryRef]]
 ) -> Rows:
-    """Return the rows of these entries with the columns of ``opened.rows``; ``PlanStale`` if the segment lacks one."""
+    """Return the rows of these entries with the columns of ``opened.rows``.  Raises ``PlanStale`` if the segment lacks
+    one.
+    """
     if not isinstance(segment, Segment):
         raise PlanStale(f"{key} has vanished since the read was planned: plan the read again", object=key)
     by_place = {(entry.region, entry.first): entry for entry in segment.entries}

@@ -183,7 +183,7 @@ def _kept(context: DeltaContext, begun: Begun, projected: RowSchema) -> Folded |
 
 
 def _folds(context: DeltaContext, groups: Groups, projected: RowSchema) -> list[Folded]:
-    """Return the fold of each group, made portion by portion; ``TooManyUnmerged`` if there are too many keys."""
+    """Return the fold of each group, made portion by portion.  Raises ``TooManyUnmerged`` if there are too many keys."""
     folds: list[Folded] | None = None
     portions = Portions(groups)
     for portion in portions:

@@ -61,11 +61,13 @@ def check_kept_cuts(
 def check_move(
     settings: Settings, catalog: StoredCatalog | None, contract: Contract, named: Collection[str]
 ) -> tuple[str, ...]:
-    """Return the kept cuts that lack the table once it is registered at ``table.uri``, a place to which its folder was moved.
+    """Return the kept cuts that lack the table once it is registered at ``table.uri``, a place to which its folder was
+    moved.
 
-    ``InvalidInput`` unless ``named`` has them all.  A folder that was copied takes nothing from a cut: its original is still
-    at the place that the contract names.  A table at home takes nothing either, whatever is named: a command that was
-    interrupted may be run again."""
+    Raises ``InvalidInput`` unless ``named`` has them all.  A folder that was copied takes nothing from a cut: its
+    original is still at the place that the contract names.  A table at home takes nothing either, whatever is named: a
+    command that was interrupted may be run again.
+    """
     place, here = contract.place, place_of(settings.table.uri)
     if place is None or same_place(place, here):
         return ()

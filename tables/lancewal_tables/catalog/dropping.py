@@ -70,7 +70,7 @@ def drop_table(settings: Settings, catalog: StoredCatalog | None, contract: Cont
 
 
 def undrop_table(settings: Settings, catalog: StoredCatalog | None) -> UndroppedTable:
-    """Take back that the table at ``table.uri`` was dropped.  ``TableDropped``: too late."""
+    """Take back that the table at ``table.uri`` was dropped.  Raises ``TableDropped`` if too late."""
     known = contract_of(settings)
     contract = undrop(Address.of(settings).store(), SystemClock(), known)
     entry = _put_state(settings, catalog, contract, "active")

@@ -34,8 +34,9 @@ def make_named(
 ) -> Contract:
     """Make a table at ``table.uri`` and add it to the catalog, and return its contract.
 
-    ``look_only``: only check.  ``TableExists``: the name is taken, or there is another table at the address.  Other errors
-    are those of ``make``."""
+    ``look_only``: only check.  Raises ``TableExists`` if the name is taken, or there is another table at the address.
+    Other errors are those of ``make``.
+    """
     table_name(name)
     catalog = set_catalog(settings)
     settings.need("table.uri")
@@ -60,7 +61,8 @@ def make_named(
 def _made_before(settings: Settings, name: str) -> Contract | None:
     """Return the contract of the table at ``table.uri`` if an earlier run has made it by this name; else None.
 
-    ``ContractMismatch``: the settings are not those of that run."""
+    Raises ``ContractMismatch`` if the settings are not those of that run.
+    """
     address = Address.of(settings)
     contract = address.contract()
     if contract.name != name or contract.place is None or not same_place(contract.place, place_of(address.uri)):

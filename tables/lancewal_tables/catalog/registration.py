@@ -53,9 +53,11 @@ class Registered:
 def register_table(catalog: StoredCatalog, settings: Settings, name: str, of_cuts: Collection[str] = ()) -> Registered:
     """Add the lancewal table at ``table.uri`` to the catalog as ``name`` (steps 1 to 4).
 
-    ``of_cuts``: names of kept cuts that may lose the table, since its folder was moved.  ``InvalidInput``: it is in another
-    kept cut.  ``TableExists``: the name leads to another table, or the table has another name in the catalog.
-    ``TableMissing`` and ``NotALancewalTable``: there is no such table.  Other errors are those of ``move_table``."""
+    ``of_cuts``: names of kept cuts that may lose the table, since its folder was moved.  Raises ``InvalidInput`` if it
+    is in another kept cut.  Raises ``TableExists`` if the name leads to another table, or the table has another name in
+    the catalog.  Raises ``TableMissing`` and ``NotALancewalTable`` if there is no such table.  Other errors are those
+    of ``move_table``.
+    """
     table_name(name)
     settings.need("table.uri")
     address = Address.of(settings)
@@ -85,9 +87,11 @@ def check_free(catalog: StoredCatalog, settings: Settings, name: str) -> None:
 
 
 def put_entry(catalog: StoredCatalog, settings: Settings, name: str, contract: Contract) -> TableEntry:
-    """Write the entry of the table at ``table.uri``, by its contract, and return it.  ``TableExists``: see ``check_free``.
+    """Write the entry of the table at ``table.uri``, by its contract, and return it.  ``TableExists``: see
+    ``check_free``.
 
-    ``CatalogRefused``: the catalog took the entry, and does not show it."""
+    Raises ``CatalogRefused`` if the catalog took the entry, and does not show it.
+    """
     new = entry_of(contract, name, settings.table.uri)
 
     def decide(found: TableEntry | None) -> TableEntry:
@@ -107,8 +111,10 @@ def put_entry(catalog: StoredCatalog, settings: Settings, name: str, contract: C
 def forget_table(catalog: StoredCatalog, name: str, of_cuts: Collection[str] = ()) -> TableEntry:
     """Remove the entry of a table, and return it.  The table stays as it is.
 
-    ``of_cuts``: names of kept cuts that may lose the table.  ``InvalidInput``: the table is in another kept cut, or a name is
-    none of a kept cut with the table.  Or the entry was changed meanwhile.  ``TableUnknown``: there is no entry."""
+    ``of_cuts``: names of kept cuts that may lose the table.  Raises ``InvalidInput`` if the table is in another kept
+    cut, or a name is none of a kept cut with the table.  Or the entry was changed meanwhile.  Raises ``TableUnknown``
+    if there is no entry.
+    """
     entry = found_table(catalog, name)
     check_cuts(catalog, name, entry.table_uuid, of_cuts)
 

@@ -19,11 +19,13 @@ from lancewal_core.table.proof.store_proof import StoreWay, prove_store
 
 
 def make_root(settings: Settings) -> StoredCatalog:
-    """Make the root of the catalog that the settings name, and return the catalog.  A root that is there stays as it is.
+    """Make the root of the catalog that the settings name, and return the catalog.  A root that is there stays as it
+    is.
 
-    ``InvalidSettings``: the root is the folder of a table, with which the catalog would be moved or deleted.
+    Raises ``InvalidSettings`` if the root is the folder of a table, with which the catalog would be moved or deleted.
     The store must keep put-if-absent, by which entries are changed.  ``StoreNotWritable`` and the errors of
-    ``prove_store`` if it does not, or if nothing can be written there."""
+    ``prove_store`` if it does not, or if nothing can be written there.
+    """
     root = settings.catalog.root
     if root:
         folder = local_folder(root)

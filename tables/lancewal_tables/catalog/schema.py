@@ -36,7 +36,9 @@ def make_schema(settings: Settings) -> tuple[Schema | None, list[str]]:
 
 
 def upgrade_schema(settings: Settings) -> Schema:
-    """Upgrade the schema.  ``InvalidInput``: the catalog has none.  ``CatalogRefused``: it is missing, or newer."""
+    """Upgrade the schema.  Raises ``InvalidInput`` if the catalog has none.  Raises ``CatalogRefused`` if it is
+    missing, or newer.
+    """
     of = settings.catalog
     if of.kind != "postgres":
         raise InvalidInput(f"a catalog of kind {of.kind} has no schema: only one of kind postgres is migrated")

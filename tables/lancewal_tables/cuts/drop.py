@@ -24,9 +24,10 @@ def drop_cut(
 ) -> dict[str, bool | LancewalError]:
     """Drop the cut.  ``tables`` are those of the cut that can be opened, by name.
 
-    A moving cut is dropped whichever publication it has by now: flushers publish it meanwhile.
-    Return whether the snapshot of each table was dropped, or its error, by the table's name.  ``CutMissing``: there is
-    another cut of that name now."""
+    A moving cut is dropped whichever publication it has by now: flushers publish it meanwhile.  Return whether the
+    snapshot of each table was dropped, or its error, by the table's name.  Raises ``CutMissing`` if there is another
+    cut of that name now.
+    """
     with point("cut.drop", cut=cut.name):
         dropped = catalog.swap_cut(cut.name, cut, None) or (cut.moving and _drop_moving(catalog, cut.name))
     if not dropped:

@@ -75,8 +75,9 @@ def make_cut(
 ) -> Cut:
     """Make a cut (module docstring), and return it.
 
-    ``InvalidInput``: the name is taken or not valid, or there is no table.  ``TokenTimeout``: a table lags.  Errors of the
-    source, of snapshots and of the catalog are raised too.  Those of one table name it."""
+    Raises ``InvalidInput`` if the name is taken or not valid, or there is no table.  Raises ``TokenTimeout`` if a table
+    lags.  Errors of the source, of snapshots and of the catalog are raised too.  Those of one table name it.
+    """
     cut_name(wanted.name)
     check_keeps_cuts(catalog)
     if not members:

@@ -97,8 +97,10 @@ def add_partitions(
 ) -> Contract:
     """Do steps 1 to 5 for a table that was opened with its newest contract, and return the new contract.
 
-    ``InvalidInput``: records of old partitions are not all durable and merged (guarantee 1).  ``InvalidSettings``: the
-    topic has another id or another number of partitions, or the contract already has as many."""
+    Raises ``InvalidInput`` if records of old partitions are not all durable and merged (guarantee 1).  Raises
+    ``InvalidSettings`` if the topic has another id or another number of partitions, or the contract already has as
+    many.
+    """
     store, old = opened.store, opened.contract
     # Step 1
     topic = kafka.describe(old.topic)
@@ -269,8 +271,9 @@ def take_up_topic(
 ) -> Contract:
     """Do steps 1, 4, 2 and 5 for a table that was opened with its newest contract, and return the new contract.
 
-    ``InvalidInput``: durable rows are not merged.  ``InvalidSettings``: the topic has another id than ``topic_id``, or the
-    contract already names this id."""
+    Raises ``InvalidInput`` if durable rows are not merged.  Raises ``InvalidSettings`` if the topic has another id than
+    ``topic_id``, or the contract already names this id.
+    """
     old = opened.contract
     # Step 1
     topic = inspector.describe(old.topic)

@@ -52,8 +52,8 @@ def attach_table(
     ``look_only``: only check, and return the contract that would be put.  ``warn`` is called with each warning.
     ``name``: the name of the table in the catalog, for its contract.
 
-    Errors: those of ``create_table``, ``TableMissing``, ``DuplicateKeys``; ``ContractMismatch`` if the settings declare
-    other columns than the table has.
+    Errors: those of ``create_table``, ``TableMissing``, ``DuplicateKeys``.  Raises ``ContractMismatch`` if the settings
+    declare other columns than the table has.
     """
     check_asked(settings, "table.uri")
     address = Address.of(settings)

@@ -83,14 +83,15 @@ def create_table(
 
 
 def declared_rows(settings: Settings) -> RowSchema:
-    """Return the columns and keys that the settings declare; ``InvalidSchema`` if they cannot form a table."""
+    """Return the columns and keys that the settings declare.  Raises ``InvalidSchema`` if they cannot form a table."""
     return declared_keys(declared_columns(settings.table), settings.table)
 
 
 def _what_is_there(address: Address, rows: RowSchema) -> tuple[LancePinnedTable | None, Contract | None]:
     """Return the empty Lance table of an interrupted run, and its contract if that run had put one.
 
-    Both are None if there is no table.  ``TableExists`` if there is any other table."""
+    Both are None if there is no table.  Raises ``TableExists`` if there is any other table.
+    """
     try:
         folder = address.folder()
         begun = begun_contract(folder)

@@ -66,7 +66,8 @@ _AT_ONCE = 100
 def contract_at(store: ObjectStore, uri: str) -> Contract:
     """Return the newest contract of the table at ``uri``, in use or dropped.
 
-    ``NotALancewalTable`` if there is none; ``TableElsewhere`` if the folder is a copy."""
+    Raises ``NotALancewalTable`` if there is none.  Raises ``TableElsewhere`` if the folder is a copy.
+    """
     contract = newest_contract(store)
     if contract is None:
         raise NotALancewalTable(
@@ -79,8 +80,9 @@ def contract_at(store: ObjectStore, uri: str) -> Contract:
 def drop(opened: OpenedTable, new_id: Callable[[], str]) -> tuple[Contract, dict[Region, LancewalError]]:
     """Drop the table (steps 1 and 2).  Return the contract, and the error of each partition that could not be ended.
 
-    A table that was dropped before stays so, and step 2 is repeated.  ``TableDropped``: its objects are deleted.
-    ``ContractMismatch``: the table was dropped in ``opened``, and undropped since."""
+    A table that was dropped before stays so, and step 2 is repeated.  Raises ``TableDropped`` if its objects are
+    deleted.  Raises ``ContractMismatch`` if the table was dropped in ``opened``, and undropped since.
+    """
     contract = _put_drop(opened)
     return contract, _end_open(opened, new_id, contract)
 
@@ -117,7 +119,8 @@ def _end_open(opened: OpenedTable, new_id: Callable[[], str], contract: Contract
 def undrop(store: ObjectStore, clock: Clock, contract: Contract) -> Contract:
     """Put a version of the contract in which the table is in use again, and return it.  A table in use stays as it is.
 
-    ``TableDropped``: the deletion of its objects has begun."""
+    Raises ``TableDropped`` if the deletion of its objects has begun.
+    """
 
     def in_use(newest: Contract) -> Contract | None:
         if newest.drop is None:
@@ -138,7 +141,8 @@ def deletable_ms(contract: Contract) -> int:
 def begin_deletion(store: ObjectStore, clock: Clock, contract: Contract) -> Contract:
     """Put a version of the contract after which nothing brings the table back, and return it (step 1 of the deletion).
 
-    ``contract`` is the one that a person decided about.  ``ContractMismatch``: the table was undropped since."""
+    ``contract`` is the one that a person decided about.  Raises ``ContractMismatch`` if the table was undropped since.
+    """
 
     def deleting(newest: Contract) -> Contract | None:
         drop = _check_same_drop(newest, contract)
@@ -150,7 +154,9 @@ def begin_deletion(store: ObjectStore, clock: Clock, contract: Contract) -> Cont
 def delete_objects(store: ObjectStore, tasks: Tasks, contract: Contract) -> int:
     """Delete the objects of a dropped table (step 2 of the deletion), and return their number.
 
-    ``TableMissing``, ``TableReplaced``: somebody has removed the folder meanwhile, and perhaps made another table there."""
+    Raises ``TableMissing``, ``TableReplaced`` if somebody has removed the folder meanwhile, and perhaps made another
+    table there.
+    """
     if contract.drop is None or not contract.drop.deleting:
         raise InvalidInput("the contract does not say that the table's objects are deleted: nothing was deleted")
     number = 0
@@ -169,7 +175,7 @@ def delete_objects(store: ObjectStore, tasks: Tasks, contract: Contract) -> int:
 
 
 def _check_same_drop(newest: Contract, known: Contract) -> TableDrop:
-    """Return the drop of the newest contract.  ``ContractMismatch`` if it is not the one of ``known``."""
+    """Return the drop of the newest contract.  Raises ``ContractMismatch`` if it is not the one of ``known``."""
     drop = newest.drop
     if drop is None or known.drop is None or drop.since_ms != known.drop.since_ms:
         raise ContractMismatch("the table was undropped meanwhile: nothing was deleted", version=newest.version)
@@ -187,9 +193,11 @@ def _next(newest: Contract, drop: TableDrop | None) -> Contract:
 def _swapped(
     store: ObjectStore, clock: Clock, known: Contract, decide: Callable[[Contract], Contract | None]
 ) -> Contract:
-    """Swap in what ``decide`` makes of the newest contract, and return it; None leaves that contract, which is returned.
+    """Swap in what ``decide`` makes of the newest contract, and return it; None leaves that contract, which is
+    returned.
 
-    ``TableDropped`` if another table lies there by now."""
+    Raises ``TableDropped`` if another table lies there by now.
+    """
     with point("drop.contract"):
         newest = change_contract(store, clock, known, decide)
     first = newest_contract(store)

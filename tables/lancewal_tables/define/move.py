@@ -34,8 +34,8 @@ from lancewal_tables.define.register import identify
 def move_table(settings: Settings, former: str) -> Contract:
     """Register the table at ``table.uri`` that was moved or copied from ``former``, and return its new contract.
 
-    ``InvalidSettings`` if its contract names another place than ``former``, or names ``table.uri``.  ``TableReplaced``
-    and ``ContractMismatch`` if the Lance table is not the contract's.
+    Raises ``InvalidSettings`` if its contract names another place than ``former``, or names ``table.uri``.  Raises
+    ``TableReplaced`` and ``ContractMismatch`` if the Lance table is not the contract's.
     """
     settings.need("table.uri")
     address = Address.of(settings)

@@ -11,7 +11,9 @@ from lancewal_core.table.contract import Contract, change_contract, read_contrac
 def give_name(address: Address, name: str) -> Contract:
     """Make the table's contract name it so, and return the contract, whose other terms stay as they are.
 
-    ``TableElsewhere`` if the contract is that of a table at another place; ``NotALancewalTable`` if there is none."""
+    Raises ``TableElsewhere`` if the contract is that of a table at another place.  Raises ``NotALancewalTable`` if
+    there is none.
+    """
     store = address.store()
     contract = read_contract(store, address.uri)
 

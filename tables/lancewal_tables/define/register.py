@@ -66,8 +66,8 @@ _SAME = (TableSettings.model_fields.keys() & Contract.model_fields.keys()) - {"c
 def begun_contract(folder: Folder) -> Contract | None:
     """Return the contract that an interrupted run has put, or None if none was put.
 
-    ``TableExists`` if the folder is a lancewal table, or a copy of one, or holds objects of a former one.
-    ``StoreRefused`` if the store denies access; ``TableDropped`` if the table there was dropped.
+    Raises ``TableExists`` if the folder is a lancewal table, or a copy of one, or holds objects of a former one.
+    Raises ``StoreRefused`` if the store denies access.  Raises ``TableDropped`` if the table there was dropped.
     """
     uri = folder.table.uri
     try:
@@ -193,7 +193,8 @@ def _column(field: pa.Field, ids: FieldIds, source: ColumnSource) -> Column:
 def register(folder: Folder, pinned: LancePinnedTable, contract: Contract) -> Contract:
     """Make a Lance table a lancewal table with its first contract (steps 0 to 4), and return the contract.
 
-    ``pinned``: the newest version of the table.  ``TableExists`` if another process was faster."""
+    ``pinned``: the newest version of the table.  Raises ``TableExists`` if another process was faster.
+    """
     # Step 0
     _prove(folder)
     # Step 1
@@ -232,7 +233,9 @@ def _take_effect(folder: Folder, contract: Contract) -> None:
 
 
 def identify(table: LanceTable, contract: Contract) -> None:
-    """Make the Lance table's config name the contract's uuid.  ``StoreUnavailable`` if other commits keep conflicting."""
+    """Make the Lance table's config name the contract's uuid.  Raises ``StoreUnavailable`` if other commits keep
+    conflicting.
+    """
     for _ in range(_TRIES):
         pinned = table.newest()
         if pinned.config.get(TABLE_UUID) == contract.table_uuid:
@@ -249,7 +252,8 @@ def identify(table: LanceTable, contract: Contract) -> None:
 def _checkpoint(folder: Folder, pinned: LancePinnedTable, contract: Contract) -> None:
     """Record that nothing is merged in the pinned version (step 2).
 
-    ``StoreNotWritable`` if the record is missing afterwards."""
+    Raises ``StoreNotWritable`` if the record is missing afterwards.
+    """
     version = TableVersion(pinned.version)
     Watermarks(folder.store, folder.table, contract.making).record(NOTHING_MERGED, version, "checkpoint")
     key = paths.merge_record(version, contract.making)

@@ -48,9 +48,11 @@ def check_asked(settings: Settings, *needed: str) -> None:
 
 
 def fitting_topic(settings: Settings, rows: RowSchema, inspector: TopicInspector | None) -> FittingTopic:
-    """Ask the brokers about the table's topic, and return its state.  ``TopicUnsuitable`` if it cannot carry the table.
+    """Ask the brokers about the table's topic, and return its state.  Raises ``TopicUnsuitable`` if it cannot carry the
+    table.
 
-    ``inspector``: by default, one that asks the brokers of the settings."""
+    ``inspector``: by default, one that asks the brokers of the settings.
+    """
     inspector, asked = inspector or brokers_of(settings), settings.table
     topic = inspector.describe(asked.topic)
     check_carries(topic, rows, asked)

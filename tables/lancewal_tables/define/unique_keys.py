@@ -26,7 +26,8 @@ _SHOWN = 10
 def check_unique_keys(table: PinnedTable, rows: RowSchema, keys_at_once: int = KEYS_AT_ONCE) -> None:
     """Check the primary keys of all rows of a table version.
 
-    ``InvalidSchema``: a key column has a null.  ``DuplicateKeys`` names up to ten keys, with their counts."""
+    Raises ``InvalidSchema`` if a key column has a null.  ``DuplicateKeys`` names up to ten keys, with their counts.
+    """
     total = sum(fragment.live_rows for fragment in table.fragments())
     passes = max(1, -(-total // keys_at_once))
 

@@ -37,8 +37,9 @@ _OF_FIRST_RELEASE = "json"
 def alter_value_format(settings: Settings, value_format: str, *, look_only: bool = False) -> Contract:
     """Alter the format of record values, and return the new contract.
 
-    ``InvalidInput``: there is no such format, or the table has rows.  ``InvalidSettings``: the contract has this format
-    already.  ``ContractMismatch``: the settings name another one."""
+    Raises ``InvalidInput`` if there is no such format, or the table has rows.  Raises ``InvalidSettings`` if the
+    contract has this format already.  Raises ``ContractMismatch`` if the settings name another one.
+    """
     settings.need("table.uri")
     address = Address.of(settings)
     with closing(ThreadTasks(workers=1)) as tasks:

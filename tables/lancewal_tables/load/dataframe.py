@@ -50,9 +50,10 @@ def load_dataframe(
 ) -> LoadSummary:
     """Load ``dataframe`` into the table at ``table.uri`` through the folder ``staging``, which is not deleted.
 
-    ``staging``: a folder that does not exist yet, or that an earlier call has written.  Driver and executors must both reach
-    the folder.  The driver reads Spark's ``s3a://`` as ``s3://``.  ``name``: name of the load, by default derived from
-    ``staging``.  The other arguments and the errors are those of ``load_files``; ``SparkJobFailed`` if Spark cannot write.
+    ``staging``: a folder that does not exist yet, or that an earlier call has written.  Driver and executors must both
+    reach the folder.  The driver reads Spark's ``s3a://`` as ``s3://``.  ``name``: name of the load, by default derived
+    from ``staging``.  The other arguments and the errors are those of ``load_files``.  Raises ``SparkJobFailed`` if
+    Spark cannot write.
     """
     from lancewal_reader.spark.types import target_schema
 

@@ -39,9 +39,12 @@ class DeletesSince:
     """Generations that are known to delete nothing."""
 
     def keys(self, in_force: InForce, conflicts: Conflicts) -> list[pa.Table]:
-        """Return the keys that were deleted, up to the watermarks ``in_force``: one table for each generation that deletes.
+        """Return the keys that were deleted, up to the watermarks ``in_force``: one table for each generation that
+        deletes.
 
-        ``conflicts``: the keys in conflict at ``in_force``.  ``OutsideHistoryWindow``: a generation is trimmed."""
+        ``conflicts``: the keys in conflict at ``in_force``.  Raises ``OutsideHistoryWindow`` if a generation is
+        trimmed.
+        """
         generations = self._merged_since(in_force)
         found = []
         for (region, record), gone in zip(generations, self._gone(generations), strict=True):

@@ -133,7 +133,8 @@ class LoadFile:
 def find_files(addresses: Sequence[str], options: Mapping[str, str]) -> tuple[LoadFile, ...]:
     """Return the files at the addresses, which may be files or folders, in their order.
 
-    ``InvalidInput``: an address has no file, a file has another format, or a file is named twice."""
+    Raises ``InvalidInput`` if an address has no file, a file has another format, or a file is named twice.
+    """
     found = [file for address in addresses for file in _files_at(address, options)]
     for often, count in Counter(file.shown for file in found).most_common(1):
         if count > 1:

@@ -112,7 +112,7 @@ def load_part(context: FlusherContext, rows: pa.Table, deletes: DeletesSince) ->
     """Load one part (steps 1 to 8), and return its counts.  ``rows`` has the contract's columns, and distinct keys
     without nulls.
 
-    ``PlanRetriesExhausted``: merges come faster than this part can be planned.  Other errors: see the steps.
+    Raises ``PlanRetriesExhausted`` if merges come faster than this part can be planned.  Other errors: see the steps.
     """
     names = list(context.contract.primary_key)
     keys = rows.select(names).combine_chunks()
@@ -165,7 +165,7 @@ def load_part(context: FlusherContext, rows: pa.Table, deletes: DeletesSince) ->
 def look_at_part(context: FlusherContext, rows: pa.Table, deletes: DeletesSince) -> PartLoaded:
     """Return what ``load_part`` would do at the newest version; write nothing.
 
-    ``VersionGone``: a clean-up removed that version meanwhile.
+    Raises ``VersionGone`` if a clean-up removed that version meanwhile.
     """
     keys = rows.select(list(context.contract.primary_key)).combine_chunks()
     plan = _plan(context, keys, KeySet(keys), deletes)

@@ -103,13 +103,13 @@ def load_files(
 ) -> LoadSummary:
     """Load Parquet and Arrow IPC files, or folders of them, into the table at ``table.uri``.
 
-    ``name``: name of the load, by default derived from the names and sizes of the files, so that a repeated load continues.
-    ``look_only``: count what would be loaded, and write nothing.  ``landed`` is called after each part.  ``stopping`` is
-    asked before each part.
+    ``name``: name of the load, by default derived from the names and sizes of the files, so that a repeated load
+    continues.  ``look_only``: count what would be loaded, and write nothing.  ``landed`` is called after each part.
+    ``stopping`` is asked before each part.
 
-    Raises ``InvalidSchema`` and ``DuplicateKeys`` before anything is loaded.  ``OutsideHistoryWindow``: the load
-    began too long ago.  ``PlanRetriesExhausted``: merges come too fast.  Errors of the store and the table are raised
-    as they are.
+    Raises ``InvalidSchema`` and ``DuplicateKeys`` before anything is loaded.  Raises ``OutsideHistoryWindow`` if the
+    load began too long ago.  Raises ``PlanRetriesExhausted`` if merges come too fast.  Errors of the store and the
+    table are raised as they are.
     """
     with open_context(settings, on_threads=True) as context:
         files = find_files(addresses, settings.storage.options)

@@ -120,9 +120,8 @@ def make_snapshot(
     """Make the snapshot ``name`` of the table at the point ``at``, by default of all durable rows.
 
     ``reads`` must read the same table.  ``for_ms``: garbage collection drops the snapshot after this time from now.
-    ``cut``: text of the note that says of which cut it is.
-    ``InvalidInput``: the name is taken or not valid, or the time is too far off.  Errors of a read at the point are raised
-    too.
+    ``cut``: text of the note that says of which cut it is.  Raises ``InvalidInput`` if the name is taken or not valid,
+    or the time is too far off.  Errors of a read at the point are raised too.
     """
     from lancewal_reader.point.read_options import read_options
     from lancewal_reader.reading.reads import wanted_of

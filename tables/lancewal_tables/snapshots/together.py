@@ -50,7 +50,8 @@ def make_together(
 def common_point(opened: Sequence[Opened], at: Point | None) -> Point | None:
     """Return the point of all snapshots; for one table, ``at`` itself.
 
-    ``InvalidInput``: the tables share no positions, or ``at`` is a point of another form."""
+    Raises ``InvalidInput`` if the tables share no positions, or ``at`` is a point of another form.
+    """
     from lancewal_reader.point.at import AtPositions
 
     if len(opened) == 1:

@@ -77,7 +77,9 @@ def _rows_of(rows: pa.Table, keys: KeySet) -> pa.Table:
 
 
 def keys_named(conflicts: Conflicts, named: Sequence[str]) -> pa.Table:
-    """Return the waiting keys that the texts name; ``InvalidInput`` if a text is not a key, or the key does not wait."""
+    """Return the waiting keys that the texts name.  Raises ``InvalidInput`` if a text is not a key, or the key does not
+    wait.
+    """
     values: dict[str, object] = {}
     for text in named:
         try:

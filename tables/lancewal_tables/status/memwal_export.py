@@ -34,7 +34,9 @@ Of = tuple[Region, GenerationRecord]
 def export_memwal(context: FlusherContext) -> bytes:
     """Return the encoded message that the module docstring describes.
 
-    ``StoreInconsistent``: generations are missing.  ``ObjectCorrupt`` or ``FormatUnknown``: an object cannot be decoded."""
+    Raises ``StoreInconsistent`` if generations are missing.  Raises ``ObjectCorrupt`` or ``FormatUnknown`` if an object
+    cannot be decoded.
+    """
     in_force = context.watermarks.newest()[1]
     regions = sorted({*context.contract.regions, *in_force.regions})
     histories = read_histories(context, regions, in_force)

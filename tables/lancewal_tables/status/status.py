@@ -89,11 +89,12 @@ def table_status(
     reader_version: int | None = None,
     named: Callable[[Contract], Collection[int]] = lambda contract: range(contract.partitions),
 ) -> TableStatus:
-    """Return the status of the table at ``uri``.  ``NotALancewalTable`` or ``TableMissing`` if it is not one.
+    """Return the status of the table at ``uri``.  Raises ``NotALancewalTable`` or ``TableMissing`` if it is not one.
 
-    ``reader_version``: the table version that a reader was seen to have open; by default the newest.
+    ``reader_version``: the table version that a reader was seen to have open; by default the newest.  Raises
     ``InvalidInput`` if there is no such version yet: nobody has it open, and nothing is to be repaired.  ``named``
-    returns the partitions to show.  Its errors are raised before anything else is asked."""
+    returns the partitions to show.  Its errors are raised before anything else is asked.
+    """
     clock = clock or SystemClock()
     address = Address.of(settings, uri)
     store, table = address.store(), address.table()

@@ -88,7 +88,7 @@ def _beginning(region: Region, survey: Mapping[LogId, LogSurvey], low: Callable[
     """Return the first position of a region if nothing but its logs says it.
 
     The region began at Kafka's first offset of that time, and this offset only grows.  So if Kafka still has offsets
-    below the first entry, entries before it are lost.  ``RepairRefused`` if the position cannot be told.
+    below the first entry, entries before it are lost.  Raises ``RepairRefused`` if the position cannot be told.
     """
     first = min((p for log in survey.values() for p in log.pieces[region]), key=lambda p: p.first, default=None)
     if first is None:

@@ -117,7 +117,7 @@ def plan_state(
     """Find out which state to write, and return the plan (steps 1 to 3).
 
     ``low`` returns the first offset that Kafka has.  ``above``: number of a version that is known to have existed.
-    ``RepairRefused``: the logs have a gap.  ``RetentionLost``: Kafka cannot fill the gap either.
+    Raises ``RepairRefused`` if the logs have a gap.  ``RetentionLost``: Kafka cannot fill the gap either.
     """
     # Step 1
     versions = versions_of(context, region)
@@ -214,8 +214,9 @@ def repair_state(
 ) -> list[Told]:
     """End the logs and write the new state (steps 4 and 5); return what was done.  Arguments: see ``plan_state``.
 
-    ``members`` returns the number of members of the consumer group.  ``RepairRefused``: a service may be at work, or the
-    state has changed meanwhile."""
+    ``members`` returns the number of members of the consumer group.  Raises ``RepairRefused`` if a service may be at
+    work, or the state has changed meanwhile.
+    """
     # Step 4
     check_quiet(context, members)
     plan = plan_state(context, region, low, before_gap=before_gap, above=above)

@@ -32,7 +32,8 @@ class RegionRecords:
 
 
 def rows_of_columns(rows: pa.RecordBatch, columns: pa.Schema, where: str) -> pa.RecordBatch:
-    """Return ``rows`` if they have the ``columns`` of the contract that they name; ``ContractMismatch`` if they have others.
+    """Return ``rows`` if they have the ``columns`` of the contract that they name.  Raises ``ContractMismatch`` if they
+    have others.
 
     ``verify`` must not rely on the checks of the product.  ``where``: the rows' object, for the message.
     """

@@ -43,7 +43,8 @@ Versions = Callable[[Region, Position, Position], Iterator[tuple[Sequence[Contra
 class TopicReader:
     """Reads one table's topic.  Rows have the columns of the contract ``columns_of``.
 
-    ``TopicReplaced`` if the topic has another id, ``KafkaUnavailable`` if no broker answers."""
+    Raises ``TopicReplaced`` if the topic has another id, ``KafkaUnavailable`` if no broker answers.
+    """
 
     def __init__(self, settings: Settings, eras: Eras, columns_of: Contract, schemas: WriterSchemas) -> None:
         contract = eras.newest
@@ -71,8 +72,8 @@ class TopicReader:
     ) -> dict[Region, Range]:
         """Return the range that Kafka has of each region below its cut.
 
-        ``beginnings``: the first position of each region, or None if unknown.  ``TopicTruncated`` if the topic ends before
-        a cut.
+        ``beginnings``: the first position of each region, or None if unknown.  Raises ``TopicTruncated`` if the topic
+        ends before a cut.
         """
         partitions = [region.partition for region in cut]
         if not partitions:

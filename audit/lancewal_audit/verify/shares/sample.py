@@ -26,8 +26,8 @@ Numbers = npt.NDArray[np.int32]
 class KeySample:
     """Choice of keys: those with the lowest ``fraction`` of the hashes, in these partitions (None: all partitions).
 
-    A key's partition follows from today's number of partitions.  ``InvalidInput`` if partitions are given for a table
-    whose rows do not tell their partition.
+    A key's partition follows from today's number of partitions.  Raises ``InvalidInput`` if partitions are given for a
+    table whose rows do not tell their partition.
     """
 
     def __init__(self, contract: Contract, fraction: float, partitions: frozenset[int] | None) -> None:

@@ -31,7 +31,7 @@ def init(url: str, password: str) -> int:
 
 
 def migrate(url: str, password: str) -> int:
-    """Upgrade the schema.  Return the version before.  ``CatalogRefused``: there is none, or a newer one."""
+    """Upgrade the schema.  Return the version before.  Raises ``CatalogRefused`` if there is none, or a newer one."""
     return _changed(url, password)
 
 

@@ -30,8 +30,9 @@ _PORT = "5432"
 
 
 def parameters(url: str, password: str) -> dict[str, Any]:
-    """Return the parameters for ``psycopg.connect``.  ``InvalidSettings``: the address is not valid, or asks for a
-    connection to another machine that is not verified."""
+    """Return the parameters for ``psycopg.connect``.  Raises ``InvalidSettings`` if the address is not valid, or asks
+    for a connection to another machine that is not verified.
+    """
     try:
         given: dict[str, Any] = conninfo_to_dict(catalog_url(url, "postgres"))
     except ProgrammingError:

@@ -25,7 +25,7 @@ _WHOLES = ("file_major_version", "file_minor_version", "file_size_bytes")
 
 
 def fragment_text(value: object) -> str:
-    """Return ``value`` of a manifest as JSON text; ``JsonFault`` unless it keeps the guarantee."""
+    """Return ``value`` of a manifest as JSON text.  Raises ``JsonFault`` unless it keeps the guarantee."""
     if not isinstance(value, dict):
         raise JsonFault("a fragment in it is not a JSON object")
     fragment = JsonObject(value, "fragments")

@@ -154,7 +154,7 @@ class Flush:
         return {(found.region, found.generation): found for found in self.generations}
 
     def generation_of(self, region: Region, generation: Generation) -> FlushedGeneration:
-        """Return the part of one generation; ``ObjectCorrupt`` if the flush has no such part."""
+        """Return the part of one generation.  Raises ``ObjectCorrupt`` if the flush has no such part."""
         found = self._by_generation.get((region, generation))
         if found is not None:
             return found

@@ -43,7 +43,7 @@ def unpacked_bytes(record: bytes) -> int:
 
 
 def unpack_record(record: bytes) -> bytes:
-    """Inverse of ``pack_record``; ``RecordBroken`` if the record is damaged."""
+    """Inverse of ``pack_record``.  Raises ``RecordBroken`` if the record is damaged."""
     size = _checked_size(record)
     try:
         data: bytes = pa.decompress(record[_HEAD.size :], decompressed_size=size, codec="zstd", asbytes=True)

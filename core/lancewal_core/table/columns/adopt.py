@@ -183,7 +183,7 @@ def _differences(
 
 
 def _chosen(found: Sequence[_Difference], contract: Contract, paths: Collection[Path]) -> Sequence[_Difference]:
-    """Return what was asked for; ``InvalidInput`` for a name with which other programs have done nothing."""
+    """Return what was asked for.  Raises ``InvalidInput`` for a name with which other programs have done nothing."""
     if () in paths:
         return found
     known = {path for one in found for path in one.paths} | set(_settled(contract))

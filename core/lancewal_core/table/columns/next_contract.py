@@ -245,9 +245,10 @@ def _called_by_name(source: ColumnSource) -> bool:
 
 def _in_table(columns: Sequence[Tree], change: Added | Renamed, facts: Surroundings) -> Tree | None:
     """Return the table's field, not the contract's, that has the name which the change gives; None if there is none.
-    ``InvalidInput`` unless the change may take it.
+    Raises ``InvalidInput`` unless the change may take it.
 
-    ``columns``: the contract's, with Lance's ids."""
+    ``columns``: the contract's, with Lance's ids.
+    """
     try:
         within, ours = _level(columns, change.path[:-1])
     except InvalidInput:
@@ -426,7 +427,8 @@ def _with_names(tree: Tree, names: Mapping[int, str]) -> Tree:
 def _level(columns: Sequence[Tree], outer: Sequence[str]) -> tuple[int | None, Sequence[Tree]]:
     """Return the id of the struct at a path, and its members; for the empty path None and the columns.
 
-    ``InvalidInput``: there is no such struct."""
+    Raises ``InvalidInput`` if there is no such struct.
+    """
     within, fields = None, columns
     for place, name in enumerate(outer):
         path = ".".join(outer[: place + 1])
@@ -442,7 +444,7 @@ def _level(columns: Sequence[Tree], outer: Sequence[str]) -> tuple[int | None, S
 
 
 def _field(columns: Sequence[Tree], path: Path) -> Tree:
-    """Return the field at a path; ``InvalidInput`` if there is none."""
+    """Return the field at a path.  Raises ``InvalidInput`` if there is none."""
     _, fields = _level(columns, path[:-1])
     found = next((tree for tree in fields if tree.name == path[-1]), None)
     if found is None:

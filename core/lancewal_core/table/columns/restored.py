@@ -99,7 +99,8 @@ def bring_back(store: ObjectStore, table: StoredTable, tasks: Tasks, *, look_onl
     """Bring the newest version to the newest contract.
 
     Return what was done; None if there was nothing to do.  ``look_only`` makes the same checks and stores nothing.
-    ``RepairRefused``: guarantee 4.  ``CommitUnknown``, ``ContractChanged``: see ``committed``, ``overtaken``."""
+    Raises ``RepairRefused`` if guarantee 4.  ``CommitUnknown``, ``ContractChanged``: see ``committed``, ``overtaken``.
+    """
     done: Brought | None = None
     for _ in range(TRIES):
         pinned = table.newest()

@@ -71,7 +71,8 @@ def change_columns(
 ) -> Contract:
     """Make all changes, as one version of the contract, and return it.
 
-    ``InvalidInput``: a change is refused.  Other errors: see ``take_steps``."""
+    Raises ``InvalidInput`` if a change is refused.  Other errors: see ``take_steps``.
+    """
     asked = [change for change in changes if isinstance(change, Adopted)]
     others = [change for change in changes if not isinstance(change, Adopted)]
 
@@ -108,8 +109,9 @@ def take_steps(
 ) -> Contract:
     """Do steps 1 to 4, and return the contract.  ``adopts``: ``following`` adopts what other programs have done.
 
-    ``ContractMismatch``: other programs have changed columns of the contract.  ``CommitUnknown``, ``ContractChanged``: see
-    ``committed``, ``overtaken``."""
+    Raises ``ContractMismatch`` if other programs have changed columns of the contract.  ``CommitUnknown``,
+    ``ContractChanged``: see ``committed``, ``overtaken``.
+    """
     for _ in range(TRIES):
         pinned, contract, commit = _look(store, table, adopts=adopts)
         # Step 1

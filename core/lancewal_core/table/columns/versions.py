@@ -113,8 +113,9 @@ def committed(
 ) -> bool:
     """Make the commit, as this step, and return whether it landed; False if another commit of columns came between.
 
-    ``CommitUnknown``: the store did not say whether it landed.  ``TableMissing``, ``TableReplaced``: the table of
-    ``contract`` was deleted, and nothing is committed."""
+    Raises ``CommitUnknown`` if the store did not say whether it landed.  Raises ``TableMissing``, ``TableReplaced`` if
+    the table of ``contract`` was deleted, and nothing is committed.
+    """
     check_present(store, contract)
     with step:
         outcome = table.change_columns(commit)

@@ -196,8 +196,9 @@ class Branches:
 
 
 def _branch(key: str, data: bytes) -> Branch:
-    """Return the branch in an object; ``JsonFault`` if the object is not a branch, and Lance does not read it
-    either."""
+    """Return the branch in an object.  Raises ``JsonFault`` if the object is not a branch, and Lance does not read it
+    either.
+    """
     name, found = _parsed(key, paths.BRANCH_REFS, data)
     version, _ = found.whole("parentVersion"), found.whole("createAt")
     return Branch(name, TableVersion(version), _notes(found))

@@ -42,8 +42,9 @@ _ENTRY_BYTES = 512
 
 
 class DeletionFiles:
-    """Deletion files (module docstring).  ``store`` is the table's folder, in which the files must lie; threads may
-    share it."""
+    """Deletion files (module docstring).  ``store`` is the table's folder, in which the files must lie.  Threads may
+    share it.
+    """
 
     def __init__(self, store: ObjectStore, bytes_max: int = 64 << 20) -> None:
         self._store = store

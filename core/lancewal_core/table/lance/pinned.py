@@ -314,7 +314,7 @@ class LancePinnedTable:
         return found
 
     def _sizes_of_columns(self, name: str) -> Sequence[int]:
-        """Return the bytes of columns by their places in the file, from its footer."""
+        """Return the bytes of columns by their indexes in the file, from its footer."""
         with self._reading(f"reading the footer of data file {name}"):
             columns = self._files().open_reader(data_file(name)).metadata().columns
         return [sum(buffer.size for page in column.pages for buffer in page.buffers) for column in columns]

@@ -110,8 +110,9 @@ def _metadata(pinned: LancePinnedTable, segment: str) -> Mapping[bytes, bytes]:
 
 
 def document_lengths(pinned: LancePinnedTable, index: TextIndex) -> DocumentLengths:
-    """Return the lengths of all documents of all segments, deleted ones too.  ``VersionGone`` if a clean-up was
-    faster."""
+    """Return the lengths of all documents of all segments, deleted ones too.  Raises ``VersionGone`` if a clean-up was
+    faster.
+    """
     ids, words = [np.zeros(0, np.uint64)], [np.zeros(0, np.int64)]
     for segment in index.segments:
         for partition in json.loads(_metadata(pinned, segment)[b"partitions"]):

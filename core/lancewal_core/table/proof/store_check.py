@@ -60,7 +60,8 @@ def check_promises(
 ) -> Sequence[StorePromise]:
     """Try a store.  ``store`` is at ``uri``, a folder without objects; ``options`` are Lance's.
 
-    ``StoreRefused``, ``StoreNotWritable`` or ``StoreUnavailable`` if the store takes no object."""
+    Raises ``StoreRefused``, ``StoreNotWritable`` or ``StoreUnavailable`` if the store takes no object.
+    """
     ordered = local_folder(uri) is None
     first = _fault(lambda: check_store(store, tasks, uri, new_id, RACES), StoreUnsafe)
     checks: Sequence[tuple[str, Callable[[], None]]] = (

@@ -95,7 +95,8 @@ class Age:
 def look(opened: OpenedTable, needs: Needs) -> Age:
     """Return the age of what is needed, all of which is there.
 
-    ``OutsideHistoryWindow``: needed generations are trimmed.  ``VersionGone``: the table version was removed.
+    Raises ``OutsideHistoryWindow`` if needed generations are trimmed.  Raises ``VersionGone`` if the table version was
+    removed.
     """
     regions = opened.contract.regions
     for attempt in range(_LOOKS):

@@ -88,7 +88,7 @@ class StoredSubscription(BaseModel):
 
 
 def check_name(name: object) -> str:
-    """Return ``name``; ``InvalidInput`` if no subscription may have it."""
+    """Return ``name``.  Raises ``InvalidInput`` if no subscription may have it."""
     if not isinstance(name, str) or len(name) > NAME_MAX or not is_word(name):
         raise InvalidInput(f"{str(name)[:NAME_MAX]!r} is not a valid subscription name: {NAME_FORM}")
     return name

@@ -128,7 +128,7 @@ def decoded_names(found: Version | None, making: Making | None) -> SubscriptionN
 
 
 def decoded_subscription(found: Version | None, name: str, id: str, making: Making | None) -> StoredSubscription:
-    """Decode the newest version of the subscription with this id.  ``ObjectMissing``: there is no version."""
+    """Decode the newest version of the subscription with this id.  Raises ``ObjectMissing`` if there is no version."""
     family = subscription_family(id, making)
     if found is None:
         raise ObjectMissing(
@@ -162,7 +162,7 @@ def _read(opened: OpenedTable, name: str, id: str) -> StoredSubscription:
 
 
 class KeptSubscriptions:
-    """The subscriptions of an open table; see the module docstring."""
+    """The subscriptions of an open table."""
 
     def __init__(self, opened: OpenedTable, new_id: Callable[[], str], bounds: Bounds | None = None) -> None:
         self._opened = opened
@@ -197,8 +197,9 @@ class KeptSubscriptions:
     def create(self, name: str, needs: Needs) -> Subscription:
         """Create a subscription.
 
-        ``InvalidInput``: the name is taken or not valid.  ``OutsideHistoryWindow``, ``VersionGone``: what the receipt
-        needs is gone, or may be going."""
+        Raises ``InvalidInput`` if the name is taken or not valid.  Raises ``OutsideHistoryWindow``, ``VersionGone`` if
+        what the receipt needs is gone, or may be going.
+        """
         check_name(name)
         opened, id = self._opened, self._new_id()
         # Step 1
@@ -235,8 +236,8 @@ class KeptSubscriptions:
         """Commit a receipt to a subscription; ``id``: to the one with this id alone.
 
         ``check`` returns whether the receipt goes forward from the subscription found, or refuses it by an error.
-        ``SubscriptionMissing``: there is none, or it was dropped meanwhile.  ``OutsideHistoryWindow``,
-        ``VersionGone``: what the receipt needs is gone, or may be going.
+        Raises ``SubscriptionMissing`` if there is none, or it was dropped meanwhile.  Raises ``OutsideHistoryWindow``,
+        ``VersionGone`` if what the receipt needs is gone, or may be going.
         """
         opened, id = self._opened, self.id_of(name, id)
         before: list[StoredSubscription] = []
@@ -274,7 +275,9 @@ class KeptSubscriptions:
         return subscription_of(ours, id)
 
     def drop(self, name: str) -> None:
-        """Drop a subscription, whether or not it can be read.  ``SubscriptionMissing``: there is none of this name."""
+        """Drop a subscription, whether or not it can be read.  Raises ``SubscriptionMissing`` if there is none of this
+        name.
+        """
         found: list[bool] = []
 
         def dropped(names: SubscriptionNames) -> Mapping[str, str]:
@@ -313,8 +316,9 @@ class KeptSubscriptions:
         return new
 
     def id_of(self, name: str, wanted: str | None = None) -> str:
-        """Return the id of a subscription.  ``SubscriptionMissing``: there is none of this name, or it has another id than
-        the wanted one."""
+        """Return the id of a subscription.  Raises ``SubscriptionMissing`` if there is none of this name, or it has
+        another id than the wanted one.
+        """
         found = read_names(self._opened.store, self._making, self._opened.tasks).ids.get(check_name(name))
         if found is None:
             raise self._missing(name)

@@ -90,7 +90,7 @@ class _Cells:
         return self.cell(field.type, field.column, field.names, field.path), field.place
 
     def cell(self, type_: AvroType, column: pa.DataType, names: Names | None, path: str) -> Cell:
-        """Return the cell of a column for values of a type; ``SchemaUnusable`` if the column cannot take them."""
+        """Return the cell of a column for values of a type.  Raises ``SchemaUnusable`` if the column cannot take them."""
         found: Cell | None = None
         match type_:
             case AvroUnion():

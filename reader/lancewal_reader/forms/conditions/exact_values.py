@@ -122,7 +122,7 @@ def moment(text: str) -> Moment:
 
 
 def days(count: decimal.Decimal) -> Moment:
-    """Return the day that is so many days after 1970-01-01; ``Inexact`` if the number is not an integer."""
+    """Return the day that is so many days after 1970-01-01.  Raises ``Inexact`` if the number is not an integer."""
     return Moment(place(count, pa.int32())[0] * _DAY_NS)
 
 

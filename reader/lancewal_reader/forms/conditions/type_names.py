@@ -88,8 +88,9 @@ def literal_of(part: Part, name: str, how: str) -> Part:
 
 
 def _literal(part: Part, name: str, type_: pa.DataType | None, how: str) -> Part:
-    """Return a literal as a value of the type; ``NotAccepted`` unless it is exactly one.  None as type means a decimal
-    with as many digits as the literal has."""
+    """Return a literal as a value of the type.  Raises ``NotAccepted`` unless it is exactly one.  None as type means a
+    decimal with as many digits as the literal has.
+    """
     value = part.value
     assert value is not None
     try:
