@@ -87,10 +87,11 @@ def client_bytes(memory_bytes_max: int) -> int:
 
 
 def unpacking_bounded(client: Mapping[str, str], memory_bytes_max: int, record_bytes_max: int) -> dict[str, str]:
-    """Return ``client`` for reading records: ``receive.message.max.bytes`` is added if it is not set.
+    """Return ``client`` for reading records, with ``receive.message.max.bytes`` added if it is not set.
 
-    A batch of zstd that unpacks to more is unreadable.  For other codecs librdkafka has no limit (``batch_check``).  The
-    largest record always passes."""
+    A zstd batch that unpacks to more cannot be read.  For other codecs librdkafka has no limit (``batch_check``).  The
+    limit always allows the largest record.
+    """
     if _RECEIVE in client:
         return dict(client)
     fetched = client.get("fetch.max.bytes", "")
@@ -100,7 +101,7 @@ def unpacking_bounded(client: Mapping[str, str], memory_bytes_max: int, record_b
 
 
 def unpacked_bytes_max(client: Mapping[str, str]) -> int:
-    """Return the bytes that a batch of zstd may unpack to in an ``unpacking_bounded`` client.  Raises
+    """Return the largest size to which a zstd batch may unpack in an ``unpacking_bounded`` client.  Raises
     ``InvalidSettings`` if the property is not a number.
     """
     try:

@@ -42,7 +42,7 @@ READ_BYTES_MAX = 32 << 20
 
 
 class OutOfRange(Exception):
-    """Retention has overtaken the reading."""
+    """Kafka's retention has deleted records that were about to be read."""
 
 
 class _LoneConsumer(Consumer):
@@ -120,10 +120,11 @@ def consumed(
 def read_records(
     client: Mapping[str, str], group: str, region: Region, first: Position, end: Position
 ) -> tuple[Records, Position]:
-    """Return the committed records of [first, end), or the first of them if they are many, and the position after them.
+    """Return the committed records of [first, end), and the position after the last one returned.  If there are many,
+    only the first ones are returned.
 
-    ``end`` must not be above Kafka's end.  Raises ``RetentionLost`` if Kafka has deleted ``first``,
-    ``KafkaUnavailable`` if nobody answers.
+    ``end`` must not be above Kafka's end.  Raises ``RetentionLost`` if Kafka has deleted ``first``, and
+    ``KafkaUnavailable`` if no broker answers.
     """
     found, nbytes = Records([], [], [], [], []), 0
     try:

@@ -49,17 +49,16 @@ class KafkaRetention:
         return {region: found[region.partition] for region in regions}
 
     def timestamps(self, positions: Mapping[Region, Position]) -> dict[Region, int]:
-        """Return the time of the first committed record at or after each position, in milliseconds since 1970.
+        """Return for each position the time of the first committed record at or after it, in milliseconds since 1970.
 
-        They are read by a consumer that joins no group.  Partitions without an answer are left out.
+        A consumer that joins no group reads these records.  Partitions without an answer are left out.
         """
         found = self._peek({region.partition: at for region, at in positions.items()})
         times = {r: found[r.partition].timestamp()[1] for r in positions if r.partition in found}
         return {region: at for region, at in times.items() if at >= 0}
 
     def records(self, positions: Mapping[int, Position]) -> dict[int, Records]:
-        """Return the committed record at each position, read as for ``timestamps``.  Partitions that have none there are left
-        out."""
+        """Return the committed record at each position.  Partitions without a record at their position are left out."""
         return {
             p: as_records([message]) for p, message in self._peek(positions).items() if message.offset() == positions[p]
         }
@@ -102,8 +101,9 @@ class Compaction:
     """The end of the partition."""
 
     def old_beyond(self, position: Position) -> Position:
-        """Return the end of the records from ``position`` on whose tombstones may be gone.  It is at or below ``position`` if
-        there are none."""
+        """Return the end of the range of offsets, from ``position`` on, in which tombstones may be gone.  If the range
+        is empty, the result is at or below ``position``.
+        """
         return self.end if self.recent < position else self.recent
 
 

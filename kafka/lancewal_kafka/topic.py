@@ -61,7 +61,7 @@ class TopicFacts:
 
 @dataclass(frozen=True, slots=True)
 class TopicConfig:
-    """The topic's configuration of its records."""
+    """The topic's configuration about keeping and storing records."""
 
     compacted: bool
     retention_s: float
@@ -91,11 +91,11 @@ class GroupMember:
 
 
 class TopicInspector:
-    """Client that asks the brokers about topics.  ``client`` holds ``bootstrap.servers`` and the pass-through;
-    ``timeout_s`` bounds each question.
+    """Client that asks the brokers about topics.  ``client`` has ``bootstrap.servers`` and the pass-through properties.
+    ``timeout_s`` limits each request.
 
-    Raises ``InvalidSettings`` if librdkafka does not take these properties.  It gets all of them, so that it finds an
-    unknown one.  It ignores those of other kinds of clients.
+    Raises ``InvalidSettings`` if librdkafka does not accept a property.  All properties are passed to it, so that it
+    finds unknown ones.  It ignores those of other kinds of clients.
     """
 
     def __init__(
@@ -207,8 +207,9 @@ class TopicInspector:
         return {topic: {p: Position(offset) for p, offset in of.items()} for topic, of in found.items()}
 
     def limits(self, topic: str, partitions: Collection[int]) -> dict[int, tuple[Position, Position] | LancewalError]:
-        """Return ``begins`` and ``ends`` of each partition, asked once and at the same time.  A partition without an
-        answer, or without a leader now, has the error instead."""
+        """Return the first offset and the end of each partition, both asked for at the same time.  A partition without
+        an answer or without a leader has an error as its value.
+        """
         if not partitions:
             return {}
         earliest, latest = OffsetSpec.earliest(), OffsetSpec.latest()  # type: ignore[no-untyped-call] # no annotations there
@@ -310,8 +311,8 @@ def _check_right(described: Any, operation: AclOperation, what: str, topic: str)
 
 
 def same_topic(inspector: TopicInspector, contract: Contract, advice: str) -> TopicState:
-    """Return the topic as it is now.  Raises ``TopicReplaced`` if its id is not the contract's, so that offsets mean
-    other records; ``advice`` ends the error's text.
+    """Return the topic's current state.  Raises ``TopicReplaced`` if its id is not the contract's, because offsets then
+    mean other records.  ``advice`` ends the error's text.
     """
     topic = inspector.describe(contract.topic)
     if topic.topic_id != contract.topic_id:

@@ -26,7 +26,9 @@ from lancewal_core.rows.fold import Folded, fold
 
 @dataclass(frozen=True, slots=True)
 class FlushState:
-    """Result of a check.  ``problem``: why the flush cannot be used; ``log_problem``: why the log cannot; None if it can."""
+    """Result of checking a flush.  ``problem``: why the flush cannot be used.  ``log_problem``: why the log cannot be
+    used instead.  None means that it can.
+    """
 
     record: GenerationRecord
     problem: str | None

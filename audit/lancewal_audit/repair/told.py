@@ -10,7 +10,9 @@ from lancewal_core.region.state import GenerationRecord
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """A sentence; ``about`` has the fields of a log event: ``partition``, ``generation``, ``version``, ``object``."""
+    """A sentence for the user.  ``about`` has the fields of a log event: ``partition``, ``generation``, ``version``,
+    ``object``.
+    """
 
     message: str
     about: dict[str, object] = field(default_factory=dict)

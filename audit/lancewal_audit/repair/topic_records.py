@@ -33,7 +33,7 @@ class TopicRecords(Protocol):
 
 
 class KafkaTopicRecords:
-    """``TopicRecords`` of the brokers that the settings name."""
+    """``TopicRecords`` that reads from the Kafka brokers in the settings."""
 
     def __init__(self, kafka: KafkaSettings, contract: Contract) -> None:
         self._contract = contract

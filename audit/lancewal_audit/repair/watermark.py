@@ -43,7 +43,9 @@ _LOOKED_AT = 1_000
 
 @dataclass(frozen=True, slots=True)
 class WatermarkPlan:
-    """Conclusion for the table's newest version ``version``, and its evidence.  ``gone``: the version that is gone."""
+    """The merged positions inferred for the table's newest version ``version``, and the evidence.  ``gone``: the
+    version that is gone.
+    """
 
     version: TableVersion
     gone: int
@@ -101,11 +103,11 @@ class WatermarkPlan:
 
 
 def plan_watermark(context: RepairContext) -> WatermarkPlan | None:
-    """Return the conclusion and its evidence (steps 1 to 3); None if the merged positions are known.
+    """Infer the merged positions (steps 1 to 3), and return them with the evidence.  None if the merged positions are
+    known.
 
-    Raises ``TableRestored`` if a restore must be decided first.  Raises ``ObjectMissing`` or ``ObjectCorrupt`` if by
-    the conclusion keys in conflict wait, and they cannot be read.  Raises ``RepairRefused`` if generations cannot be
-    merged again in order.
+    Raises ``TableRestored`` if a restore must be decided first.  Raises ``ObjectMissing`` or ``ObjectCorrupt`` if there
+    are keys in conflict that cannot be read.  Raises ``RepairRefused`` if generations cannot be merged again in order.
     """
     # Step 1
     version = context.table.newest().version
@@ -158,7 +160,9 @@ def _check_again(region: Region, state: RegionState, left: InForce) -> None:
 
 
 def accept_watermark(context: RepairContext, plan: WatermarkPlan) -> list[Told]:
-    """Record the conclusion (step 4); return what was done.  Raises ``RepairRefused`` if another process was faster."""
+    """Record the inferred positions (step 4), and return what was done.  Raises ``RepairRefused`` if another process
+    was faster.
+    """
     found = context.watermarks.decide(plan.conclusion, "accepted")
     if (found.regions, found.conflicts) != (plan.conclusion.regions, plan.conclusion.conflicts):
         raise RepairRefused(

@@ -36,7 +36,7 @@ Key = Values
 
 @dataclass(frozen=True, slots=True)
 class WantedRow:
-    """A row that the merged table should have, for the search among hidden rows."""
+    """A row that the merged table should have but does not show.  It is looked for among hidden rows."""
 
     key: Key
     state: KeyState
@@ -56,7 +56,7 @@ class Tally:
 
 
 class Comparison:
-    """Compares shares one after the other; ``tally`` has the counts so far."""
+    """Comparison of shares, one after the other.  ``tally`` has the counts so far."""
 
     def __init__(self, scope: Scope, evidence: Evidence, findings: Findings) -> None:
         rows = scope.contract.rows
@@ -79,7 +79,9 @@ class Comparison:
         self.tally = Tally()
 
     def table(self, records: Sequence[RowOperation], merged: pa.Table, read: pa.Table) -> None:
-        """Make comparisons 1 and 2 of one share.  ``records`` lie in the compared ranges, in any order."""
+        """Compare one share of records with the table and with the read (comparisons 1 and 2).  ``records`` lie in the
+        compared ranges, in any order.
+        """
         below, behind = self._fold(records)
         conflicting = self._conflicting(records)
         for states in (below, behind):
@@ -97,7 +99,7 @@ class Comparison:
         self._compare(READ, behind, read, settled, conflicting)
 
     def logs(self, topic: Sequence[RowOperation], wal: Sequence[RowOperation]) -> None:
-        """Make comparison 3 of one share: Kafka's records with the WAL's."""
+        """Compare one share of Kafka's records with the WAL's (comparison 3)."""
         ours = {(r.partition, r.offset): r for r in self._overlap(topic)}
         theirs = {(r.partition, r.offset): r for r in self._overlap(wal)}
         for place in sorted(ours.keys() | theirs.keys()):

@@ -39,10 +39,11 @@ _DROPPED = "a restore dropped what was merged before (`lancewal repair restored 
 
 
 class Evidence:
-    """Ranges and records of both sources.
+    """Records of both sources, and the ranges of positions that they have.
 
-    If ``topic`` is None, the WAL alone is read; if ``from_wal`` is false, Kafka alone.  The ranges are final once
-    ``gather`` has read all records."""
+    If ``topic`` is None, only the WAL is read.  If ``from_wal`` is false, only Kafka is read.  The ranges are final
+    once ``gather`` has read all records.
+    """
 
     def __init__(self, scope: Scope, wal: WalRecords, topic: TopicReader | None, *, from_wal: bool) -> None:
         self._scope = scope
@@ -74,7 +75,7 @@ class Evidence:
 
     @property
     def records_max(self) -> int:
-        """Number of offsets of the source that has more."""
+        """Number of offsets in the source that has more."""
         return max(sum(max(r.end - r.begin, 0) for r in side.values()) for side in (self.topic, self.wal))
 
     def gather(self, writer: ShareWriter, findings: Findings) -> None:
@@ -111,7 +112,7 @@ class Evidence:
         return kafka if kafka.whole or kafka.begin <= log.begin else log
 
     def both(self, region: Region) -> tuple[Position, Position]:
-        """The positions [first, end) of which both sources have the records."""
+        """The positions [first, end) whose records both sources have."""
         kafka, log = self.topic.get(region), self.wal.get(region)
         if kafka is None or log is None:
             return Position(0), Position(0)
@@ -120,9 +121,9 @@ class Evidence:
         return (first, log.end) if first < log.end else (Position(0), Position(0))
 
     def whole_partitions(self) -> frozenset[int]:
-        """Return the partitions whose records are all there, and whose keys had no row before the first record.
+        """Return the partitions whose records are complete and whose keys had no row before the first record.
 
-        If all partitions are, -1 is in the result too.  It is the partition of rows that do not tell theirs.
+        If all partitions are complete, the result also has -1, the partition of rows that do not tell theirs.
         """
         whole = frozenset(region.partition for region in self._scope.cut if self.chosen(region).whole)
         incomplete = len(whole) < len(self._scope.cut)
@@ -131,7 +132,7 @@ class Evidence:
         return whole if incomplete else whole | {NO_PARTITION}
 
     def without_deletes(self) -> frozenset[int]:
-        """Return the partitions that are compared with records of which deletes may be missing."""
+        """Return the partitions whose source may lack deletes."""
         if not self.compacted or self._scope.contract.rows_tell_partition:
             return frozenset()
         return frozenset(

@@ -59,7 +59,7 @@ class IndexAnswer:
 
 
 class Questions(Protocol):
-    """Questions to one index: ``ask`` puts one to the index, and ``count`` counts the matches of each in a scan."""
+    """Questions to one index.  ``ask`` puts one to the index; ``count`` counts the matches of all in a scan."""
 
     def __len__(self) -> int: ...
 

@@ -24,7 +24,7 @@ VALUES_MAX = 4
 
 @dataclass(frozen=True, slots=True, order=True)
 class SampledKey:
-    """A key and its values.  ``values``: by column, oldest first; a value that came again is only at its last place."""
+    """A key and its values.  ``values``: by column, the oldest first.  A repeated value is only at its last position."""
 
     hash: int
     key: Key = field(compare=False)
@@ -32,7 +32,7 @@ class SampledKey:
 
 
 class IndexSample:
-    """Samples up to ``keys_max`` keys from shares of records and rows, given one after the other."""
+    """Sample of up to ``keys_max`` keys, drawn from shares of records and rows."""
 
     def __init__(self, rows: RowSchema, columns: Sequence[str], keys_max: int) -> None:
         self._rows = rows

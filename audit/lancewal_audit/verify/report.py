@@ -166,7 +166,7 @@ class Report:
 
     @property
     def nothing_compared(self) -> bool:
-        """Whether there are rows but no record of them is left, so that ``equal`` says nothing about them."""
+        """Whether the table has rows but no record was left to compare them with, so that ``equal`` says nothing."""
         return self.rows_read > 0 and not self.keys
 
     def as_json(self) -> dict[str, Any]:

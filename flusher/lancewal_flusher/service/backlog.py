@@ -47,8 +47,8 @@ class Backlog:
 class MergedPositions:
     """Check that the merged position of a partition never decreases.  No merge decreases it, so a finding means a bug.
 
-    A person's decision after a restore may decrease positions, which is no violation.  One of three signs shows such a
-    decision: a version is a restore, no merge has set the watermarks, or only a lower bound of them is known.
+    A person's decision after a restore may decrease positions, which is no violation.  There are three signs of such a
+    decision.  A version is a restore, or no merge has set the watermarks, or only a lower bound of them is known.
     """
 
     _version: int = 0

@@ -29,10 +29,12 @@ def check_cuts(
     elsewhere: Collection[str] = (),
     advice: str = "Drop",
 ) -> None:
-    """Raise ``InvalidInput`` unless ``named`` has the kept cuts that hold the table, and no other.
+    """Raise ``InvalidInput`` unless ``named`` lists exactly the kept cuts that hold the table.
 
-    ``table``: its name, or its address.  ``elsewhere``: cuts of other catalogs that hold it.  A cut whose time is over may be
-    named, and need not be: garbage collection drops its snapshots.  ``advice``: words of the error before "the cuts"."""
+    ``table``: the name or address of the table.  ``elsewhere``: cuts of other catalogs that hold it.  An expired cut
+    may be named, but need not be, because garbage collection drops its snapshots.  ``advice``: the words before "the
+    cuts" in the error.
+    """
     kept = [] if catalog is None else cuts_of(catalog, table, table_uuid)
     for cut in sorted(set(named) - {one.name for one in kept} - set(elsewhere)):
         raise InvalidInput(
@@ -51,9 +53,10 @@ def check_cuts(
 def check_kept_cuts(
     settings: Settings, catalog: StoredCatalog | None, contract: Contract, named: Collection[str], advice: str = "Drop"
 ) -> None:
-    """Raise ``InvalidInput`` unless ``named`` has the kept cuts that hold the table at ``table.uri``, and no other.
+    """Raise ``InvalidInput`` unless ``named`` lists exactly the kept cuts that hold the table at ``table.uri``.
 
-    The catalog knows its own.  The table's snapshots tell of cuts of other catalogs."""
+    The catalog knows its own cuts.  The table's snapshots show cuts of other catalogs.
+    """
     elsewhere = _cuts_of_snapshots(settings, None if catalog is None else catalog.where)
     check_cuts(catalog, settings.table.uri, contract.table_uuid, named, elsewhere, advice)
 
@@ -61,12 +64,12 @@ def check_kept_cuts(
 def check_move(
     settings: Settings, catalog: StoredCatalog | None, contract: Contract, named: Collection[str]
 ) -> tuple[str, ...]:
-    """Return the kept cuts that lack the table once it is registered at ``table.uri``, a place to which its folder was
+    """Return the kept cuts that will lack the table once it is registered at ``table.uri``, to which its folder was
     moved.
 
-    Raises ``InvalidInput`` unless ``named`` has them all.  A folder that was copied takes nothing from a cut: its
-    original is still at the place that the contract names.  A table at home takes nothing either, whatever is named: a
-    command that was interrupted may be run again.
+    Raises ``InvalidInput`` unless ``named`` lists them all.  If the folder was copied, cuts lose nothing, because the
+    original is still at the place that the contract names.  If the table is at home, cuts lose nothing either, so that
+    an interrupted command can be run again.
     """
     place, here = contract.place, place_of(settings.table.uri)
     if place is None or same_place(place, here):

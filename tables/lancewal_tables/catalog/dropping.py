@@ -57,7 +57,7 @@ def contract_of(settings: Settings) -> Contract:
 
 
 def drop_table(settings: Settings, catalog: StoredCatalog | None, contract: Contract) -> DroppedTable:
-    """Drop the table of this contract: end its logs, then change its entry.  Nothing is deleted."""
+    """Drop the table of this contract: end its logs, then change its catalog entry.  Nothing is deleted."""
     address, clock = Address.of(settings), SystemClock()
     with closing(ThreadTasks()) as tasks:
         opened = OpenedTable.over(address.store(), address.table(), contract, tasks, clock)
@@ -70,7 +70,7 @@ def drop_table(settings: Settings, catalog: StoredCatalog | None, contract: Cont
 
 
 def undrop_table(settings: Settings, catalog: StoredCatalog | None) -> UndroppedTable:
-    """Take back that the table at ``table.uri`` was dropped.  Raises ``TableDropped`` if too late."""
+    """Undo the drop of the table at ``table.uri``.  Raises ``TableDropped`` if its objects are already being deleted."""
     known = contract_of(settings)
     contract = undrop(Address.of(settings).store(), SystemClock(), known)
     entry = _put_state(settings, catalog, contract, "active")
@@ -80,7 +80,9 @@ def undrop_table(settings: Settings, catalog: StoredCatalog | None) -> Undropped
 
 
 def delete_table(settings: Settings, contract: Contract) -> tuple[Contract, int]:
-    """Delete the objects of the dropped table.  Return its last contract, which stays, and the number of objects."""
+    """Delete the objects of a dropped table.  Return its last contract, which is kept, and the number of deleted
+    objects.
+    """
     store = Address.of(settings).store()
     with closing(ThreadTasks()) as tasks:
         last = begin_deletion(store, SystemClock(), contract)

@@ -32,10 +32,10 @@ class Make(Protocol):
 def make_named(
     make: Make, settings: Settings, name: str, warn: Callable[[str], object], *, look_only: bool = False
 ) -> Contract:
-    """Make a table at ``table.uri`` and add it to the catalog, and return its contract.
+    """Create or attach a table at ``table.uri``, add it to the catalog, and return its contract.
 
-    ``look_only``: only check.  Raises ``TableExists`` if the name is taken, or there is another table at the address.
-    Other errors are those of ``make``.
+    ``look_only``: only check.  Raises ``TableExists`` if the name is taken, or if another table is at the address.
+    Raises the errors of ``make`` too.
     """
     table_name(name)
     catalog = set_catalog(settings)

@@ -24,7 +24,7 @@ TABLES_AT_ONCE = 8
 
 @dataclass(frozen=True, slots=True)
 class TableLine:
-    """A table of the catalog; None stands for what is not known."""
+    """One table in the list of a catalog.  None stands for an unknown value."""
 
     name: str
     uri: str
@@ -43,7 +43,9 @@ class TableLine:
 def overview(
     catalog: StoredCatalog, settings: Settings, look: Callable[[Settings, str], TableStatus] = table_status
 ) -> list[TableLine]:
-    """Return a line for each table, in the order of names.  Errors of the catalog are raised, those of tables are shown."""
+    """Return a line for each table, sorted by name.  Errors of the catalog are raised; errors of tables are part of
+    their lines.
+    """
 
     def line(entry: TableEntry) -> TableLine:
         if entry.state == "dropped":
@@ -68,8 +70,9 @@ def overview(
 
 
 def worst_first(lines: Sequence[TableLine]) -> list[TableLine]:
-    """Return tables that cannot be opened first, then those whose lag is not known, then the others, largest lag first.
-    Dropped tables come last."""
+    """Sort tables: first those that cannot be opened, then those with an unknown lag, then the others by lag, the
+    largest first.  Dropped tables come last.
+    """
 
     def rank(line: TableLine) -> tuple[int, int]:
         if line.state == "dropped":

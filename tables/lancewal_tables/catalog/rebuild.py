@@ -41,7 +41,7 @@ _TABLES_AT_ONCE = 16
 
 @dataclass(slots=True)
 class Rebuilt:
-    """Names that were written, and findings about what was not."""
+    """Names of the entries and cuts that were written, and findings about those that were not."""
 
     tables: list[str] = field(default_factory=list)
     cuts: list[str] = field(default_factory=list)
@@ -53,8 +53,9 @@ _Read = ProvedTable | str | None
 
 
 def rebuild(catalog: StoredCatalog, settings: Settings, roots: Sequence[str]) -> Rebuilt:
-    """Write the entries and cuts that the folders below ``roots`` prove.  Errors of the catalog, and of a listing of a root,
-    are raised."""
+    """Write the entries and cuts that the folders below ``roots`` prove.  Errors of the catalog, and of listing a root,
+    are raised.
+    """
     done = Rebuilt()
     with closing(ThreadTasks(io_threads=_TABLES_AT_ONCE)) as tasks:
         named = _named(settings, roots, tasks)

@@ -37,7 +37,7 @@ from lancewal_tables.define.name import give_name
 
 @dataclass(frozen=True, slots=True)
 class Registered:
-    """An entry that was written, or was there already."""
+    """A catalog entry that was written, or existed already."""
 
     entry: TableEntry
     moved_from: str | None = None
@@ -53,10 +53,10 @@ class Registered:
 def register_table(catalog: StoredCatalog, settings: Settings, name: str, of_cuts: Collection[str] = ()) -> Registered:
     """Add the lancewal table at ``table.uri`` to the catalog as ``name`` (steps 1 to 4).
 
-    ``of_cuts``: names of kept cuts that may lose the table, since its folder was moved.  Raises ``InvalidInput`` if it
-    is in another kept cut.  Raises ``TableExists`` if the name leads to another table, or the table has another name in
-    the catalog.  Raises ``TableMissing`` and ``NotALancewalTable`` if there is no such table.  Other errors are those
-    of ``move_table``.
+    ``of_cuts``: names of kept cuts that may lose the table because its folder was moved.  Raises ``InvalidInput`` if it
+    is in another kept cut.  Raises ``TableExists`` if the name belongs to another table, or if the table has another
+    name in the catalog.  Raises ``TableMissing`` or ``NotALancewalTable`` if there is no such table.  Raises the errors
+    of ``move_table`` too.
     """
     table_name(name)
     settings.need("table.uri")
@@ -81,16 +81,17 @@ def register_table(catalog: StoredCatalog, settings: Settings, name: str, of_cut
 
 
 def check_free(catalog: StoredCatalog, settings: Settings, name: str) -> None:
-    """Raise ``TableExists`` if the name leads to a table at another address than ``table.uri`` (guarantee 2), or to one that
-    was dropped."""
+    """Raise ``TableExists`` if the name belongs to a table at another address than ``table.uri`` (guarantee 2), or to a
+    dropped table.
+    """
     _check_free(catalog, settings, catalog.table(name))
 
 
 def put_entry(catalog: StoredCatalog, settings: Settings, name: str, contract: Contract) -> TableEntry:
-    """Write the entry of the table at ``table.uri``, by its contract, and return it.  ``TableExists``: see
-    ``check_free``.
+    """Write the catalog entry of the table at ``table.uri``, from its contract, and return it.  Raises ``TableExists``
+    in the cases of ``check_free``.
 
-    Raises ``CatalogRefused`` if the catalog took the entry, and does not show it.
+    Raises ``CatalogRefused`` if the catalog accepted the entry but does not show it.
     """
     new = entry_of(contract, name, settings.table.uri)
 
@@ -109,10 +110,10 @@ def put_entry(catalog: StoredCatalog, settings: Settings, name: str, contract: C
 
 
 def forget_table(catalog: StoredCatalog, name: str, of_cuts: Collection[str] = ()) -> TableEntry:
-    """Remove the entry of a table, and return it.  The table stays as it is.
+    """Remove the catalog entry of a table, and return it.  The table itself does not change.
 
     ``of_cuts``: names of kept cuts that may lose the table.  Raises ``InvalidInput`` if the table is in another kept
-    cut, or a name is none of a kept cut with the table.  Or the entry was changed meanwhile.  Raises ``TableUnknown``
+    cut, or if a named cut does not hold it.  Raises it too if the entry was changed meanwhile.  Raises ``TableUnknown``
     if there is no entry.
     """
     entry = found_table(catalog, name)

@@ -19,12 +19,11 @@ from lancewal_core.table.proof.store_proof import StoreWay, prove_store
 
 
 def make_root(settings: Settings) -> StoredCatalog:
-    """Make the root of the catalog that the settings name, and return the catalog.  A root that is there stays as it
-    is.
+    """Create the root of the catalog in the settings, and return the catalog.  An existing root does not change.
 
-    Raises ``InvalidSettings`` if the root is the folder of a table, with which the catalog would be moved or deleted.
-    The store must keep put-if-absent, by which entries are changed.  ``StoreNotWritable`` and the errors of
-    ``prove_store`` if it does not, or if nothing can be written there.
+    Raises ``InvalidSettings`` if the root is the folder of a table, because the catalog would then be moved or deleted
+    with the table.  The store must support put-if-absent, by which entries are changed.  Otherwise ``StoreNotWritable``
+    or an error of ``prove_store`` is raised.
     """
     root = settings.catalog.root
     if root:

@@ -14,7 +14,7 @@ from lancewal_core.settings.load import Settings
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """The schema after a change."""
+    """Version of the database schema before and after an upgrade."""
 
     before: int
     """Version before the change; 0: there was no schema."""
@@ -22,9 +22,11 @@ class Schema:
 
 
 def make_schema(settings: Settings) -> tuple[Schema | None, list[str]]:
-    """Make or upgrade the schema.  Return it, None if the catalog has none, and warnings about the server.
+    """Create or upgrade the catalog's database schema.  Return its versions, or None if this kind of catalog has no
+    schema, and warnings about the server.
 
-    The errors are those of ``catalog.postgres.migrate``."""
+    Raises the errors of ``catalog.postgres.migrate``.
+    """
     of = settings.catalog
     if of.kind != "postgres":
         return None, []
@@ -36,8 +38,8 @@ def make_schema(settings: Settings) -> tuple[Schema | None, list[str]]:
 
 
 def upgrade_schema(settings: Settings) -> Schema:
-    """Upgrade the schema.  Raises ``InvalidInput`` if the catalog has none.  Raises ``CatalogRefused`` if it is
-    missing, or newer.
+    """Upgrade the catalog's database schema.  Raises ``InvalidInput`` if this kind of catalog has no schema.  Raises
+    ``CatalogRefused`` if the schema is missing, or newer than this release.
     """
     of = settings.catalog
     if of.kind != "postgres":

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def lacking_text(cut: str) -> str:
-    """Return what is told of a kept cut that lacks a table, since its folder was moved."""
+    """Return the sentence about a kept cut that lacks a table because the table's folder was moved."""
     return f"cut {cut} lacks the table from now on: `lancewal cut show {cut}` says so, and `lancewal cut drop {cut}` drops it"
 
 

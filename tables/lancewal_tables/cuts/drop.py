@@ -22,11 +22,10 @@ from lancewal_flusher.garbage.snapshots import drop_same
 def drop_cut(
     catalog: StoredCatalog, cut: Cut, tables: Mapping[str, StoredTable], tasks: Tasks
 ) -> dict[str, bool | LancewalError]:
-    """Drop the cut.  ``tables`` are those of the cut that can be opened, by name.
+    """Drop the cut.  ``tables`` has those tables of the cut that can be opened, by name.
 
-    A moving cut is dropped whichever publication it has by now: flushers publish it meanwhile.  Return whether the
-    snapshot of each table was dropped, or its error, by the table's name.  Raises ``CutMissing`` if there is another
-    cut of that name now.
+    A moving cut is dropped even if flushers have published it again meanwhile.  Return for each table whether its
+    snapshot was dropped, or the error.  Raises ``CutMissing`` if another cut has the name now.
     """
     with point("cut.drop", cut=cut.name):
         dropped = catalog.swap_cut(cut.name, cut, None) or (cut.moving and _drop_moving(catalog, cut.name))
@@ -52,7 +51,9 @@ def _drop_moving(catalog: StoredCatalog, name: str) -> bool:
 
 
 def drop_of_cut(table: StoredTable, snapshot: str, write_id: str) -> bool:
-    """Drop the snapshot that was made for this record of a cut, but no other one of its name.  Return whether it was there."""
+    """Drop the snapshot that was made for this record of a cut, but no other snapshot with its name.  Return whether it
+    existed.
+    """
     branch = table.find_branch(snapshot)
     if branch is None or not cut_of(branch):
         return False

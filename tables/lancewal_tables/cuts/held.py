@@ -39,7 +39,7 @@ def look_at(cut: Cut, open_table: Callable[[str], OpenedTable], tasks: Tasks) ->
 
 
 def held_bytes(table: StoredTable, snapshot: Snapshot, newest: PinnedTable) -> int:
-    """Return the bytes of data files that the snapshot names and the newest version does not."""
+    """Return the bytes of the data files that the snapshot has and the newest version does not."""
     return _held(table.branch(snapshot.name).at(snapshot.branch_version), newest)
 
 

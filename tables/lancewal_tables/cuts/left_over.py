@@ -35,16 +35,18 @@ from lancewal_flusher.garbage.snapshots import drop_same
 
 @dataclass(frozen=True, slots=True)
 class OfCut:
-    """A snapshot of a table, finished or not, that says of which cut it is."""
+    """A snapshot of a table, finished or not, with a note about the cut for which it was made."""
 
     branch: Branch
     note: CutNote
 
 
 def snapshots_of_cuts(table: StoredTable, where: str, name: str | None = None) -> list[OfCut]:
-    """Return the snapshots of a table that were made for cuts of the catalog ``where``, or for makings of the cut ``name``.
+    """Return the snapshots of a table that were made for cuts of the catalog ``where``; with ``name``, only for the cut
+    of this name.
 
-    A note that cannot be read is passed over: `lancewal snapshot list` names it."""
+    A snapshot whose note cannot be read is left out.  `lancewal snapshot list` names it.
+    """
     found = []
     for branch in table.branches("" if name is None else snapshots_begin(name)):
         text = cut_of(branch)
@@ -58,13 +60,13 @@ def snapshots_of_cuts(table: StoredTable, where: str, name: str | None = None) -
 
 
 def drop_left_over(catalog: StoredCatalog, table: StoredTable, name: str) -> list[str]:
-    """Drop the snapshots that makings of the cut ``name`` have left over in a table, and return their names."""
+    """Drop the snapshots of a table that interrupted attempts to make the cut ``name`` have left.  Return their names."""
     of_name = snapshots_of_cuts(table, catalog.where, name)
     return [one.branch.name for one in of_name if drop_if_left_over(catalog, table, one)]
 
 
 def drop_if_left_over(catalog: StoredCatalog, table: StoredTable, one: OfCut) -> bool:
-    """Drop the snapshot if it is left over (module docstring).  Return whether it was."""
+    """Drop the snapshot if no cut refers to it.  Return whether it was dropped."""
     name, notes = one.branch.name, one.branch.notes
     # Step 1
     if is_unfinished(one.branch) or _is_recorded(catalog, one) or not has_notes(table, name, notes):

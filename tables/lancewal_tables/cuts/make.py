@@ -61,7 +61,7 @@ from lancewal_tables.snapshots.make import Made, make_snapshot
 
 @dataclass(frozen=True, slots=True)
 class CutWanted:
-    """A cut that is to be made."""
+    """A cut to make."""
 
     name: str
     for_ms: int | None = None
@@ -73,10 +73,11 @@ class CutWanted:
 def make_cut(
     catalog: StoredCatalog, members: Sequence[CutMember], wanted: CutWanted, source: PositionSource | None, tasks: Tasks
 ) -> Cut:
-    """Make a cut (module docstring), and return it.
+    """Make a cut (module steps), and return it.
 
-    Raises ``InvalidInput`` if the name is taken or not valid, or there is no table.  Raises ``TokenTimeout`` if a table
-    lags.  Errors of the source, of snapshots and of the catalog are raised too.  Those of one table name it.
+    Raises ``InvalidInput`` if the name is taken or not valid, or if there is no table.  Raises ``TokenTimeout`` if a
+    table lags.  Errors of the position source, of snapshots and of the catalog are raised too; an error of one table
+    names it.
     """
     cut_name(wanted.name)
     check_keeps_cuts(catalog)
@@ -102,7 +103,7 @@ def make_cut(
 
 
 def keep(catalog: StoredCatalog, members: Sequence[CutMember], wanted: CutWanted, at: CutAt, tasks: Tasks) -> Cut:
-    """Make the snapshots and the record of a cut at positions that are reached (steps 4 to 7)."""
+    """Make the snapshots and the catalog record of a cut (steps 4 to 7).  The tables must have reached the positions."""
     note = CutNote(
         cut=wanted.name, write_id=members[0].context.new_id(), catalog=catalog.where, table=members[0].name,
         tables=tuple(member.name for member in members), holds=at.holds, asked_ms=at.asked_ms, took_ms=at.took_ms,
@@ -127,10 +128,11 @@ def keep(catalog: StoredCatalog, members: Sequence[CutMember], wanted: CutWanted
 
 
 def snapshots_of(members: Sequence[CutMember], wanted: CutWanted, at: CutAt, note: CutNote, tasks: Tasks) -> list[Made]:
-    """Make a snapshot of each table at its positions (step 4), and return them in the order of ``members``.
+    """Make a snapshot of each table at its positions (step 4).  Return them in the order of ``members``.
 
-    If one cannot be made, all others are dropped, and its error is raised.  A table that took up partitions or another topic
-    since it was opened is such a one: its positions are not known."""
+    If one cannot be made, all others are dropped, and its error is raised.  This happens if a table took up partitions
+    or another topic after it was opened, because its positions are then unknown.
+    """
     from lancewal_reader.point.at import At
 
     name = snapshot_name(note.cut, note.write_id)
@@ -167,9 +169,11 @@ def snapshots_of(members: Sequence[CutMember], wanted: CutWanted, at: CutAt, not
 def check_snapshots(
     catalog: StoredCatalog, cut: Cut, members: Sequence[CutMember], made: Sequence[Made], tasks: Tasks
 ) -> None:
-    """Take the record back if a snapshot is gone, or marked as left over (step 6).  ``CutMissing`` names its table.
+    """Remove the cut's record again if a snapshot is gone, or marked as left over (step 6).  ``CutMissing`` names the
+    table.
 
-    Errors of tables and of the catalog are raised, with a text that says what became of the cut."""
+    Errors of tables and of the catalog are raised, with a text that says whether the cut exists.
+    """
 
     def look(it: tuple[CutMember, Made]) -> bool | LancewalError:
         snapshot = it[1].snapshot

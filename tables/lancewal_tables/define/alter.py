@@ -67,7 +67,7 @@ if TYPE_CHECKING:
 
 
 class AskedTopic(Protocol):
-    """The questions that ``add_partitions`` asks about a topic; ``TopicInspector`` answers them."""
+    """Questions about a topic that ``add_partitions`` asks.  ``TopicInspector`` answers them."""
 
     def describe(self, topic: str) -> TopicState: ...
 
@@ -95,11 +95,11 @@ def alter_partitions(settings: Settings, partitions: int, *, look_only: bool = F
 def add_partitions(
     opened: OpenedTable, new_id: Callable[[], str], partitions: int, kafka: AskedTopic, *, look_only: bool = False
 ) -> Contract:
-    """Do steps 1 to 5 for a table that was opened with its newest contract, and return the new contract.
+    """Take up new partitions (steps 1 to 5), and return the new contract.  The table must be opened with its newest
+    contract.
 
     Raises ``InvalidInput`` if records of old partitions are not all durable and merged (guarantee 1).  Raises
-    ``InvalidSettings`` if the topic has another id or another number of partitions, or the contract already has as
-    many.
+    ``InvalidSettings`` if the topic has another id or number of partitions, or if the contract already has that many.
     """
     store, old = opened.store, opened.contract
     # Step 1
@@ -250,11 +250,12 @@ def rebind_topic(
     *,
     look_only: bool = False,
 ) -> Contract:
-    """Take up a topic that was deleted and made again under its name, and return the new contract.
+    """Take up a topic that was deleted and recreated with the same name, and return the new contract.
 
-    ``start``: read the topic from its first record, from its end, or from the first record at or after a time.  Earlier
-    records are never read; the table already has them if the topic was restored from a backup.  Errors: see
-    ``take_up_topic``."""
+    ``start``: where reading begins: at the first record, at the end, or at the first record at or after a time.
+    Earlier records are never read; if the topic was restored from a backup, the table already has them.  Raises the
+    errors of ``take_up_topic``.
+    """
     with _opened(settings) as opened:
         inspector = inspector or brokers_of(settings)
         return take_up_topic(opened, lambda: uuid.uuid4().hex, topic_id, inspector, start, look_only=look_only)
@@ -269,10 +270,11 @@ def take_up_topic(
     *,
     look_only: bool = False,
 ) -> Contract:
-    """Do steps 1, 4, 2 and 5 for a table that was opened with its newest contract, and return the new contract.
+    """Take up a recreated topic (steps 1, 4, 2 and 5), and return the new contract.  The table must be opened with its
+    newest contract.
 
-    Raises ``InvalidInput`` if durable rows are not merged.  Raises ``InvalidSettings`` if the topic has another id than
-    ``topic_id``, or the contract already names this id.
+    Raises ``InvalidInput`` if durable rows are not merged.  Raises ``InvalidSettings`` if the topic's id is not
+    ``topic_id``, or if the contract already has this id.
     """
     old = opened.contract
     # Step 1
@@ -307,13 +309,14 @@ def alter_terms(
     *,
     look_only: bool = False,
 ) -> Contract:
-    """Alter terms that do not decide which rows records give (``BESIDE_ROWS``) or that entries follow (``_FOLLOWED``), and
-    return the new contract.
+    """Change terms of the contract that do not affect which rows records give (``BESIDE_ROWS``), or that entries follow
+    (``_FOLLOWED``).  Return the new contract.
 
-    ``changes``: new values by the terms' names in the contract; for ``key_forms`` the further ones.  Rows need not be merged
-    first, and a process that still works by the former version does no harm.  ``warn`` is called if a dead-letter topic is
-    newly named or newly used, and does not exist.  It is called too for a further form of keys whose schema no record has
-    named."""
+    ``changes``: new values by the terms' names in the contract; for ``key_forms`` the additional ones.  Rows need not
+    be merged first, and a process with the former contract does no harm.  ``warn`` is called if a dead-letter topic
+    that is newly named or used does not exist.  It is called too for an additional key form whose schema no record has
+    named.
+    """
     assert changes.keys() <= BESIDE_ROWS | _FOLLOWED | {"format"}
     settings.need("table.uri")
     address = Address.of(settings)

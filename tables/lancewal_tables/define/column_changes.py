@@ -30,7 +30,7 @@ _QUOTED = re.compile(r'\s*("(?:[^"\\]|\\.)*")\s*')
 
 
 def alter_columns(settings: Settings, changes: Sequence[Change], *, look_only: bool = False) -> Contract:
-    """Make all changes, as one version of the contract, and return it.  Errors: see ``change_columns``."""
+    """Apply all changes as one version of the contract, and return it.  Raises the errors of ``change_columns``."""
     settings.need("table.uri")
     address = Address.of(settings)
     store, table = address.store(), address.table()
@@ -39,10 +39,11 @@ def alter_columns(settings: Settings, changes: Sequence[Change], *, look_only: b
 
 
 def parse_added(text: str) -> Added:
-    """Return the change of ``note: string`` or ``note: string = "none"``.
+    """Parse an added column: ``note: string`` or ``note: string = "none"``.
 
-    In place of the type there may be a mapping as in the settings: ``at: {type: "timestamp[us, UTC]", json: epoch_ms}``, or
-    ``place: {source: kafka.offset}``."""
+    In place of the type there may be a mapping as in the settings: ``at: {type: "timestamp[us, UTC]", json:
+    epoch_ms}``, or ``place: {source: kafka.offset}``.
+    """
     path, declared = _named(text, "NAME: TYPE or NAME: TYPE = DEFAULT")
     declared, equals, default = declared.partition("=")
     declared, source = _with_source(text, declared)
@@ -60,13 +61,13 @@ def parse_added(text: str) -> Added:
 
 
 def parse_widened(text: str) -> Widened:
-    """Return the change of ``fare: float64``."""
+    """Parse a widened column: ``fare: float64``."""
     path, type_text = _named(text, "NAME: TYPE")
     return Widened(path, _type(text, type_text))
 
 
 def parse_renamed(text: str) -> Renamed:
-    """Return the change of ``old=new``."""
+    """Parse a renamed column: ``old=new``."""
     path, equals, name = _parted(text, "=")
     if not equals or not path.strip() or not name.strip():
         raise InvalidInput(f"{text!r}: expected OLD=NEW, such as fare=price or address.zip=postcode")
@@ -77,17 +78,17 @@ def parse_renamed(text: str) -> Renamed:
 
 
 def parse_dropped(text: str) -> Dropped:
-    """Return the change of ``note``."""
+    """Parse a dropped column: ``note``."""
     return Dropped(_path(text, text))
 
 
 def parse_forgotten(text: str) -> Forgotten:
-    """Return the change of ``note``."""
+    """Parse a name to forget: ``note``."""
     return Forgotten(_path(text, text))
 
 
 def parse_adopted(text: str) -> Adopted:
-    """Return the change of ``embedding``, or of ``*``: all."""
+    """Parse a column to adopt: ``embedding``, or ``*`` for all."""
     return Adopted(() if text.strip() == "*" else _path(text, text))
 
 
@@ -99,9 +100,10 @@ def changes_of_columns(
     forgotten: Sequence[str] | None,
     adopted: Sequence[str] | None,
 ) -> list[Change]:
-    """Return the changes of options, in the order in which they are made.
+    """Parse the options about columns.  Return the changes in the order in which they are applied.
 
-    Adoptions are last here, and are made first (``change_columns``)."""
+    Adoptions are last in the result, but ``change_columns`` applies them first.
+    """
     parsed: list[tuple[Callable[[str], Change], Sequence[str] | None]] = [
         (parse_renamed, renamed),
         (parse_widened, widened),

@@ -139,9 +139,9 @@ def deletable_ms(contract: Contract) -> int:
 
 
 def begin_deletion(store: ObjectStore, clock: Clock, contract: Contract) -> Contract:
-    """Put a version of the contract after which nothing brings the table back, and return it (step 1 of the deletion).
+    """Write a contract version that makes the drop final, and return it (step 1 of the deletion).
 
-    ``contract`` is the one that a person decided about.  Raises ``ContractMismatch`` if the table was undropped since.
+    ``contract`` is the version that the person saw.  Raises ``ContractMismatch`` if the table was undropped since.
     """
 
     def deleting(newest: Contract) -> Contract | None:
@@ -154,8 +154,7 @@ def begin_deletion(store: ObjectStore, clock: Clock, contract: Contract) -> Cont
 def delete_objects(store: ObjectStore, tasks: Tasks, contract: Contract) -> int:
     """Delete the objects of a dropped table (step 2 of the deletion), and return their number.
 
-    Raises ``TableMissing``, ``TableReplaced`` if somebody has removed the folder meanwhile, and perhaps made another
-    table there.
+    Raises ``TableMissing`` or ``TableReplaced`` if the folder was removed meanwhile, or holds another table.
     """
     if contract.drop is None or not contract.drop.deleting:
         raise InvalidInput("the contract does not say that the table's objects are deleted: nothing was deleted")

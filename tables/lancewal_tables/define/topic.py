@@ -71,10 +71,11 @@ def no_warning(text: str) -> None:
 
 
 def unpacks_unseen(topic: TopicState) -> str | None:
-    """Return a warning if the broker may store compressed batches (any ``compression.type`` but ``uncompressed``), else
-    None.
+    """Return a warning if the broker may store compressed batches (any ``compression.type`` but ``uncompressed``);
+    otherwise None.
 
-    The broker then limits only the compressed size of a batch, and ingest has to find out the unpacked size."""
+    The broker then limits only the compressed size of a batch, so ingest must check the unpacked size.
+    """
     compression = topic.stored.compression
     if compression == "uncompressed":
         return None
@@ -90,9 +91,11 @@ def unpacks_unseen(topic: TopicState) -> str | None:
 
 
 def deletes_unseen(topic: TopicState, settings: TableSettings) -> str | None:
-    """Return a warning if the topic is compacted and rows do not tell their partition, else None.
+    """Return a warning if the topic is compacted and rows do not tell their partition; otherwise None.
 
-    A delete under another text of a key, which the broker has removed, leaves an older record of its row."""
+    Two different texts can be the same key.  If the broker has removed a delete with one text, a record with the other
+    text stays, and its row comes back.
+    """
     why = why_rows_do_not_tell(settings.format.key, settings.partitioner)
     if why is None or not topic.compacted:
         return None
@@ -131,9 +134,9 @@ def no_dead_letter_topic(inspector: TopicInspector, name: str) -> str | None:
 
 
 def check_carries(topic: TopicState, rows: RowSchema, settings: TableSettings) -> None:
-    """Raise ``TopicUnsuitable`` unless the topic's clean-up policy keeps the records that the table is made of.
+    """Raise ``TopicUnsuitable`` unless the topic's clean-up policy keeps all records that the table needs.
 
-    Compaction keeps the newest record of each Kafka key.  That is right only if a Kafka key is one row, and each
+    Compaction keeps the newest record of each Kafka key.  This is enough only if each Kafka key is one row, and each
     record is the whole row.
     """
     if not topic.compacted:

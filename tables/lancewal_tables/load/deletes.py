@@ -30,7 +30,7 @@ from lancewal_flusher.context import FlusherContext
 
 @dataclass(slots=True)
 class DeletesSince:
-    """The deletes since a load began: see the module docstring.  ``name`` and ``began``: the load's name and record."""
+    """Keys that were deleted since a load began.  ``name`` and ``began``: the load's name and record."""
 
     context: FlusherContext
     name: str

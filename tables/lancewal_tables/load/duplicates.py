@@ -6,7 +6,9 @@ from enum import StrEnum
 
 
 class Duplicates(StrEnum):
-    """``ERROR``: the load stops before it adds anything.  ``LAST``: the last row of the key is loaded."""
+    """What a load does with a key that its files have twice.  ``ERROR``: stop before anything is added.  ``LAST``: load
+    the last row.
+    """
 
     ERROR = "error"
     LAST = "last"

@@ -137,7 +137,7 @@ def _no_key(text: str, why: str) -> InvalidInput:
 
 
 def keys_of_region(conflicts: Conflicts, region: Region) -> pa.Table:
-    """Return all waiting keys of which the region has waiting records, or which it owns."""
+    """Return all waiting keys that the region owns, or of which it has waiting records."""
     say = conflicts.keys_of(region)
     return conflicts.waiting_keys.filter(pa.array(say.contains(conflicts.waiting_keys.columns)))
 

@@ -80,7 +80,7 @@ def look_at_kafka(settings: Settings, contract: Contract, uri: str, now_ms: int,
 
 @dataclass(frozen=True, slots=True)
 class MisroutedRecord:
-    """The partition in which a record belongs, and why its present partition may be wrong."""
+    """The partition to which a misrouted record belongs, and why it may lie in another one."""
 
     belongs: int
     """Partition that the record belongs in; -1: none."""
@@ -89,9 +89,10 @@ class MisroutedRecord:
 
 
 def misrouted(settings: Settings, contract: Contract, waiting: Mapping[int, int]) -> dict[int, MisroutedRecord]:
-    """Return the misrouted records at the positions ``waiting``, by partition.
+    """Read the records at the positions ``waiting``, and return the misrouted ones by partition.
 
-    Only the first ``_PEEKED_MAX`` partitions are read.  Records that cannot be judged are left out."""
+    Only the first ``_PEEKED_MAX`` partitions are read.  Records that cannot be judged are left out.
+    """
     from lancewal_kafka.retention import KafkaRetention
 
     positions = {p: Position(at) for p, at in list(waiting.items())[:_PEEKED_MAX]}

@@ -15,7 +15,7 @@ from lancewal_tables.status.unmerged_counts import InWal, UnmergedCounts
 
 @dataclass(frozen=True, slots=True)
 class SharedFacts:
-    """Facts that hold for all partitions.  ``in_force`` is None if it is not known what is merged."""
+    """Facts that hold for all partitions.  ``in_force`` is None if the merged positions are unknown."""
 
     opened: OpenedTable
     in_force: InForce | None
@@ -69,7 +69,7 @@ def records_wait(figures: Figures) -> bool:
 
 
 def standing(figures: Figures, now_ms: int) -> bool:
-    """Return whether records have waited, and the partition has not moved, for ``STANDS_S`` seconds."""
+    """Return whether records have been waiting for ``STANDS_S`` seconds while the partition did not move."""
     it = figures.facts
     if it.kafka is None or it.durable is None or it.changed_ms is None:
         return False

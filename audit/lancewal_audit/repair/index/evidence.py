@@ -17,7 +17,7 @@ from lancewal_core.table.watermarks import Watermark
 
 @dataclass(frozen=True, slots=True)
 class Versions:
-    """Listed versions of the region's page."""
+    """Versions of the region's state page that the store lists."""
 
     newest: int
     """Number of the newest version; 0 if none is listed."""
@@ -52,7 +52,7 @@ def versions_of(context: RepairContext, region: Region) -> Versions:
 
 
 def finished_mark(context: RepairContext, region: Region) -> Watermark:
-    """Return the region's watermark of the newest finished merge.  An unfinished merge still needs its generations."""
+    """Return the region's watermark at the newest finished merge.  An unfinished merge still needs its generations."""
     _, in_force = context.watermarks.newest()
     finished = in_force.version == 0 or in_force.merge is None
     if not finished and context.store.get(paths.merge_finished(in_force.version, context.contract.making)) is None:

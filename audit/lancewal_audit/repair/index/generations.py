@@ -53,9 +53,10 @@ def known_generations(
 
 
 def start_of(known: Seq[GenerationRecord], mark: Watermark, first: Callable[[], Position]) -> tuple[int, Position]:
-    """Return the next generation's number and first position.
+    """Return the number and the first position of the next generation.
 
-    ``first`` returns the region's first position; it is called if no generation is known or merged."""
+    ``first`` returns the region's first position.  It is called if no generation is known or merged.
+    """
     if known and known[-1].next is not None:
         return known[-1].generation + 1, known[-1].next
     if mark.generation:
@@ -115,7 +116,7 @@ def flushed_behind(
     pieces: list[Piece],
     survey: Mapping[LogId, LogSurvey],
 ) -> list[GenerationRecord]:
-    """Return the consecutive generations from ``start`` that have a flush, in the state FLUSHED (rule 2)."""
+    """Return the consecutive generations from ``start`` for which a flush exists, in the state FLUSHED (rule 2)."""
     generation, at = start
     records: list[GenerationRecord] = []
     while made := [s for s in flushes.get(generation, ()) if s.first == at]:
@@ -154,9 +155,10 @@ def _bare(generation: int, at: Position) -> GenerationRecord:
 
 
 def in_order(records: list[GenerationRecord]) -> list[GenerationRecord]:
-    """Return the records with each FLUSHED one after a SEALED one made SEALED too.
+    """Return the records, with each FLUSHED record after a SEALED one changed to SEALED.
 
-    Generations are flushed in order, so such a flush was written and never swapped in."""
+    Generations are flushed in order.  So such a flush was written, but its state was never swapped in.
+    """
     found: list[GenerationRecord] = []
     for record in records:
         if found and found[-1].state is GenerationState.SEALED and record.state is GenerationState.FLUSHED:
@@ -197,7 +199,7 @@ def trimmed_boundary(
 def leads_as_far(
     state: RegionState, records: list[GenerationRecord], mark: Watermark, survey: Mapping[LogId, LogSurvey]
 ) -> bool:
-    """Return whether the state ``index`` reaches as far as the generations ``records`` that were found."""
+    """Return whether a state reaches as far as the generations ``records`` that were found."""
     newest = state.newest
     if newest is None or newest.generation < mark.generation:
         return False

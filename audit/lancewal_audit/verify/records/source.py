@@ -73,7 +73,7 @@ class Range:
         return "nothing" if self.empty else f"[{self.begin}, {self.end})"
 
     def starts_at(self, begin: Position, why: str) -> None:
-        """Move the beginning up to ``begin``, for the reason ``why``; the range is then not whole."""
+        """Move the beginning forward to ``begin``.  The range is then incomplete, for the reason ``why``."""
         if begin > self.begin:
             self.begin, self.whole, self.why_not_whole = begin, False, why
 
@@ -93,7 +93,7 @@ Its arguments are the versions of the entries before and after the records, None
 
 
 class EntryPlaces:
-    """Places of the entries of a region by offset, with few bytes for each entry."""
+    """Segments of the entries of a region, by offset.  It needs few bytes for each entry."""
 
     def __init__(self) -> None:
         self._logs: list[LogId] = []

@@ -199,7 +199,7 @@ class WalRecords:
     # -- step 3 --------------------------------------------------------------------------------------------------
 
     def close(self, ranges: Mapping[Region, Range]) -> None:
-        """Add the gaps to the ranges, and begin each range after its last gap (step 3)."""
+        """Add the gaps to the ranges, and let each range begin after its last gap (step 3)."""
         lacking = {
             region: gaps
             for region, range_ in ranges.items()
@@ -219,7 +219,7 @@ class WalRecords:
     # -- gaps that nothing needs -----------------------------------------------------------------------------------
 
     def missed(self, region: Region, first: Position, end: Position) -> bool:
-        """Return whether anything needs the entries of a gap (guarantees 4 and 5)."""
+        """Return whether the entries of a gap are needed (guarantees 4 and 5)."""
         at = first
         for record in self._kept[region]:
             if record.next is None or not record.first <= at < record.next:
@@ -245,9 +245,10 @@ class WalRecords:
         return all(self._repaired(region, record) for region, record in self._in(key))
 
     def holders(self, key: str) -> list[str] | None:
-        """Return what holds the rows of each generation that may have entries in a damaged segment (guarantee 5).
+        """Return for each generation that may have entries in a damaged segment where its rows are kept (guarantee 5).
 
-        None if the rows of some generation are held nowhere else."""
+        None if the rows of some generation are kept nowhere else.
+        """
         records = self._in(key)
         return [_holder(record) for _, record in records] if all(self._held(*one) for one in records) else None
 
