@@ -16,6 +16,7 @@ from lancewal_core.catalog.catalog import StoredCatalog
 from lancewal_core.catalog.named import address_of, may_be_name
 from lancewal_core.catalog.opened import open_by_text
 from lancewal_core.errors import InvalidInput
+from lancewal_core.open import Address
 from lancewal_core.settings.durations import duration_s
 from lancewal_core.settings.executor import catalog_password, storage_options
 from lancewal_core.store.address import as_spark_writes, table_address, whole_address
@@ -46,6 +47,8 @@ OPTIONS: dict[str, str] = {
     "(default 10000000)",
     **FEED_OPTIONS,
 }
+IO_THREADS = 8
+"""Requests that a process of Spark, which has many neighbours, sends to the store at the same time."""
 COUNT = "lancewal_count"
 """Option that only ``lancewal.spark.count`` sets: tasks return numbers of rows instead of rows."""
 NOT_OF_A_COUNT = frozenset({"columns", "limit", "path"})
@@ -80,6 +83,11 @@ class SparkOptions:
     """Whether each task gives its number of rows instead of rows."""
     feed: FeedOptions | None = None
     """The changes that are asked for; None: a state."""
+
+    @property
+    def address(self) -> Address:
+        """The table's address, with the credentials of this process's environment."""
+        return Address(self.table, storage_options(os.environ), self.base_paths)
 
 
 def parse_options(options: Mapping[str, str]) -> SparkOptions:

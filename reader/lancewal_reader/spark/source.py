@@ -19,49 +19,40 @@ that many fragments.
 
 from __future__ import annotations
 
-import os
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from lancewal_core.errors import ContractChanged, InvalidInput, PlanRetriesExhausted, VersionGone
-from lancewal_core.open import Address, open_at
+from lancewal_core.errors import InvalidInput
+from lancewal_core.open import open_at
 from lancewal_core.process.clock import SystemClock
 from lancewal_core.process.tasks import ThreadTasks
 from lancewal_core.region.opened_table import OpenedTable
-from lancewal_core.rows.schema import RowSchema
-from lancewal_core.settings.executor import storage_options
 from lancewal_core.store.address import place_of
-from lancewal_core.table.contract import read_contract
 from lancewal_core.table.protocol import PinnedTable
 from lancewal_reader.cuts import of_cut
-from lancewal_reader.plan.at_least import Goal, plan_at_least
-from lancewal_reader.plan.at_point import order_not_told, plan_at_point
-from lancewal_reader.plan.strong import (
-    PLANS_MAX,
-    PlanContext,
-    ReadPlan,
-    plan_eventual,
-    plan_strong,
-)
+from lancewal_reader.plan.at_point import order_not_told
+from lancewal_reader.plan.strong import ReadPlan
 from lancewal_reader.point.at import AtCut, read_by
 from lancewal_reader.point.receipt import METADATA_KEY, Receipt
-from lancewal_reader.reading.reads import Chosen, Wanted, check_table_uuid
-from lancewal_reader.reading.result_columns import check_no_blobs_asked, check_values, columns_of_plan, know_contracts
+from lancewal_reader.reading.reads import Planned, Reads, Wanted
+from lancewal_reader.reading.result_columns import know_contracts
 from lancewal_reader.reading.scan import row_bytes
-from lancewal_reader.spark.options import SparkOptions, parse_options
+from lancewal_reader.spark.options import IO_THREADS, SparkOptions, parse_options
 from lancewal_reader.spark.plain_errors import plain_errors
 from lancewal_reader.spark.task import BaseTask, CountTask, DeltaTask, PinnedPlan, Task, count_task, run_task
-from lancewal_reader.spark.types import check_user_schema, spark_schema, target_schema, to_target
-from lancewal_reader.unmerged.left_out import left_out_of_plan
-from lancewal_reader.unmerged.load import folding_of
+from lancewal_reader.spark.types import check_user_schema, spark_schema, target_schema, to_target, to_targets
+from lancewal_reader.unmerged.completed import FindAddresses
+from lancewal_reader.unmerged.flushed import FlushCache
+from lancewal_reader.unmerged.load import DeltaContext, Folding, folding_of
+from lancewal_reader.unmerged.loaded import LoadedCache
 from lancewal_reader.unmerged.portions import records_of
 
 if TYPE_CHECKING:
@@ -75,7 +66,6 @@ APART_BYTES_MIN = 8 << 20
 """Fewer bytes of unmerged rows are not a task of their own: it would be the last one, which the others wait for."""
 COUNTED = pa.schema([pa.field("rows", pa.int64(), nullable=False)])
 """Result of a task that counts."""
-_IO_THREADS = 8
 
 T = TypeVar("T")
 Group = tuple[Task | CountTask, ...]
@@ -109,80 +99,41 @@ def pin_read(options: Mapping[str, str]) -> PinnedRead:
 
 def pin_wanted(wanted: SparkOptions) -> PinnedRead:
     """Plan the state that the options ask for, as ``pin_read`` does."""
-    tasks, at = ThreadTasks(io_threads=_IO_THREADS), wanted.read.at
+    tasks, at = ThreadTasks(io_threads=IO_THREADS), wanted.read.at
 
     def open_table(uri: str) -> OpenedTable:
-        return open_at(Address(uri, storage_options(os.environ), wanted.base_paths), tasks, SystemClock())
+        return open_at(wanted.address, tasks, SystemClock())
 
     with closing(tasks):
         opened = of_cut(at, wanted.table, open_table) if isinstance(at, AtCut) else open_table(wanted.table)
-        return _pin(wanted, PlanContext(*opened.parts, cache=None))
+        # Only tasks load rows, so only they know which unmerged records they leave out.
+        folding = Folding(wanted.on_conflict)
+        context = DeltaContext(*opened.parts, None, FlushCache(0), LoadedCache(), folding, wanted.unmerged_keys_max)
+        reads = Reads(wanted.table, place_of(wanted.table), context)
+        planned = reads.plan(Wanted(wanted.columns, wanted.filter, wanted.read))
+        return pinned_read(replace(wanted, filter=planned.chosen.filter), reads, planned)
 
 
-def _pin(wanted: SparkOptions, context: PlanContext) -> PinnedRead:
-    for _ in range(PLANS_MAX):
-        contract = context.contract
-        try:
-            plan = _plan(wanted, context)  # its other errors are final
-            pinned = _pinned(plan, context, wanted)
-            if pinned is None:
-                continue  # removed between the plan and now
-            rows = columns_of_plan(context, pinned, plan)
-            know_contracts(context, plan)
-        except ContractChanged:
-            context = replace(context, contract=read_contract(context.store, wanted.table))
-            continue
-        check_no_blobs_asked(pinned, wanted.columns or ())
-        chosen = Chosen.of(rows, Wanted(wanted.columns, wanted.filter, wanted.read))
-        check_values(context, pinned, rows, chosen.names)
-        left_out_of_plan(contract, plan, wanted.on_conflict).warn(contract.topic)
-        return pinned_read(replace(wanted, filter=chosen.filter), context, plan, pinned, rows)
-    raise PlanRetriesExhausted(f"{wanted.table}: {PLANS_MAX} planned versions were removed before they could be opened")
+def pinned_read(wanted: SparkOptions, reads: Reads, planned: Planned) -> PinnedRead:
+    """Return the read of a planned state.  ``wanted`` has the filter in the form for Lance.
 
+    ``VersionGone``: another version stands in for that of a receipt, and does not tell which records tasks leave out."""
 
-def pinned_read(
-    wanted: SparkOptions, context: PlanContext, plan: ReadPlan, pinned: PinnedTable, rows: RowSchema
-) -> PinnedRead:
-    """Return the read of ``plan`` with the columns ``rows``.  The filter in ``wanted`` must already be a condition for
-    Lance.  ``pinned`` is the plan's version.
-    """
-    # An allow list of a table with stable row ids holds ids, which say nothing of places: its fragments stay whole.
-    whole = pinned.stable_row_ids
-    sizes = tuple(
-        LiveFragment(f.fragment_id, f.nbytes or 100 * f.physical_rows, 1 if whole else f.physical_rows)
-        for f in pinned.fragments()
-    )
-    pinned_plan = PinnedPlan(uuid.uuid4().hex, wanted, context.contract, plan, rows, context.contracts.known)
-    return PinnedRead(pinned_plan, sizes)
+    def made(context: DeltaContext, find: FindAddresses, pinned: PinnedTable, plan: ReadPlan) -> PinnedRead:
+        at, contract = read_by(wanted.read.at), context.contract
+        if isinstance(at, Receipt) and plan.version != at.version and folding_of(contract).may_leave_out(plan):
+            raise order_not_told(at, plan)
+        know_contracts(context, plan)
+        # An allow list of a table with stable row ids holds ids, which say nothing of places: its fragments stay whole.
+        whole = pinned.stable_row_ids
+        sizes = tuple(
+            LiveFragment(f.fragment_id, f.nbytes or 100 * f.physical_rows, 1 if whole else f.physical_rows)
+            for f in pinned.fragments()
+        )
+        known = context.contracts.known
+        return PinnedRead(PinnedPlan(uuid.uuid4().hex, wanted, contract, plan, planned.chosen.rows, known), sizes)
 
-
-def _pinned(plan: ReadPlan, context: PlanContext, wanted: SparkOptions) -> PinnedTable | None:
-    """Return the plan's version, with its fragments; None if it is gone.  Raises ``CutMissing`` if it was kept for a
-    cut.
-    """
-    try:
-        pinned = plan.pin(context.table)
-        check_table_uuid(pinned, context.contract, wanted.table)
-        pinned.fragments()
-    except VersionGone as error:
-        if isinstance(wanted.read.at, AtCut) and plan.branch is not None:
-            raise wanted.read.at.without_version(error) from error
-        return None
-    return pinned
-
-
-def _plan(wanted: SparkOptions, context: PlanContext) -> ReadPlan:
-    at = wanted.read.at
-    if wanted.read.at_least is not None:
-        goal = Goal.of(wanted.read.at_least, context.contract, place_of(wanted.table))
-        return plan_at_least(context, goal, wanted.read.timeout_s)
-    if at is None:
-        return plan_strong(context) if wanted.read.consistency == "strong" else plan_eventual(context)
-    plan = plan_at_point(context, at, place_of(wanted.table))
-    at = read_by(at)
-    if isinstance(at, Receipt) and plan.version != at.version and folding_of(context.contract).may_leave_out(plan):
-        raise order_not_told(at, plan)
-    return plan
+    return reads.using(planned, made, now=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,13 +247,9 @@ class PlainReader(DataSourceReader):
         return self._partitions
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        # Spark makes one of its own for a table without any task.
-        for task in partition.group if isinstance(partition, TaskPartition) else ():
-            assert not isinstance(task, CountTask)
-            with plain_errors():
-                for batch in run_task(self._pinned_plan, task, self._columns, self._filter):
-                    if batch.num_rows:
-                        yield to_target(batch, self._target)
+        with plain_errors():
+            for task in work_of(partition) or ():
+                yield from to_targets(run_task(self._pinned_plan, task, self._columns, self._filter), self._target)
 
 
 class CountReader(PlainReader):
@@ -310,18 +257,21 @@ class CountReader(PlainReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         with plain_errors():
-            rows = 0
-            if isinstance(partition, TaskPartition):
-                rows = sum(count_task(self._pinned_plan, task, self._filter) for task in partition.group)
+            rows = sum(count_task(self._pinned_plan, task, self._filter) for task in work_of(partition) or ())
             yield to_target(pa.record_batch([pa.array([rows], pa.int64())], COUNTED), self._target)
 
 
 class TaskPartition(InputPartition):
     """Work of one of Spark's tasks, on its way to an executor."""
 
-    def __init__(self, group: Group) -> None:
+    def __init__(self, work: object) -> None:
         super().__init__(None)
-        self.group = group
+        self.work: Any = work
+
+
+def work_of(partition: InputPartition) -> Any:
+    """Return the work of a partition; None if Spark has made the partition itself, since there was no task."""
+    return partition.work if isinstance(partition, TaskPartition) else None
 
 
 def base_tasks(fragments: Sequence[LiveFragment]) -> list[BaseTask]:

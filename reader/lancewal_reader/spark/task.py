@@ -10,7 +10,6 @@ executor loads the keys of a whole delta for the others (``shared_keys``).
 
 from __future__ import annotations
 
-import os
 from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,21 +19,20 @@ from functools import partial
 import pyarrow as pa
 
 from lancewal_core.errors import ObjectMissing, PlanStale, VersionGone
-from lancewal_core.open import Address
 from lancewal_core.process import failpoints
 from lancewal_core.process.clock import SystemClock
 from lancewal_core.process.tasks import ThreadTasks
 from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.rows.projection import project
 from lancewal_core.rows.schema import RowSchema
-from lancewal_core.settings.executor import start_worker, storage_options
+from lancewal_core.settings.executor import start_worker
 from lancewal_core.table.contract import Contract
 from lancewal_core.table.protocol import PinnedTable
 from lancewal_reader.plan.strong import ReadPlan
 from lancewal_reader.reading.lookup import KeyLookup, count_plan
 from lancewal_reader.reading.scan import base_batches, batch_rows, delta_keys, delta_rows, loaded_columns
 from lancewal_reader.reading.shown_version import shown_version
-from lancewal_reader.spark.options import SparkOptions
+from lancewal_reader.spark.options import IO_THREADS, SparkOptions
 from lancewal_reader.spark.shared_keys import digest_of, folder_of_executor, shared
 from lancewal_reader.unmerged.flushed import FlushCache
 from lancewal_reader.unmerged.left_out import LeftOut
@@ -45,7 +43,6 @@ _PLANS_KEPT = 2
 _DELTAS_KEPT = 6
 KEPT_BYTES_MAX = 128 << 20
 """Bytes that a process keeps: there are as many processes as an executor has cores."""
-_IO_THREADS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +92,8 @@ class _Opened:
 
     def __init__(self, pinned_plan: PinnedPlan) -> None:
         options = pinned_plan.options
-        address = Address(options.table, storage_options(os.environ), options.base_paths)
-        self._tasks = ThreadTasks(io_threads=_IO_THREADS)
+        address = options.address
+        self._tasks = ThreadTasks(io_threads=IO_THREADS)
         opened = OpenedTable.over(address.store(), address.table(), pinned_plan.contract, self._tasks, SystemClock())
         folding = folding_of(pinned_plan.contract, options.on_conflict)
         kept = _kept_of(pinned_plan) if folding.by_regions else LoadedCache(1, choices_max=1)

@@ -24,7 +24,7 @@ Spark checks the Arrow schema of a task's first batch only and trusts the rest, 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from inspect import signature
 from typing import Any
 
@@ -140,6 +140,13 @@ def to_target(batch: pa.RecordBatch, target: pa.Schema) -> pa.RecordBatch:
     """
     columns: Sequence[pa.Array] = [narrow(batch.column(field.name), field.type) for field in target]
     return pa.RecordBatch.from_arrays(columns, schema=target)
+
+
+def to_targets(batches: Iterable[pa.RecordBatch], target: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Yield the batches that have rows, each cast as ``to_target`` does."""
+    for batch in batches:
+        if batch.num_rows:
+            yield to_target(batch, target)
 
 
 def _fits(own: DataType, wanted: DataType) -> bool:

@@ -62,9 +62,11 @@ class DeltaContext(PlanContext):
 class Folding:
     """Rule that combines the deltas of several regions.  This class is for regions that share no key."""
 
-    on_conflict: OnConflict = "leave-out"
     by_regions = True
     """True if the fold of some regions' deltas follows from them alone, whatever the others have."""
+
+    def __init__(self, on_conflict: OnConflict) -> None:
+        self.on_conflict = on_conflict
 
     def fold(
         self,
@@ -108,7 +110,7 @@ class SideBySide(Folding):
     by_regions = False
 
     def __init__(self, on_conflict: OnConflict) -> None:
-        self.on_conflict = on_conflict
+        super().__init__(on_conflict)
         self._in_force = Kept(1)
         """Keys in force at the version that was read last."""
 
@@ -144,7 +146,7 @@ class SideBySide(Folding):
 
 def folding_of(contract: Contract, on_conflict: OnConflict = "leave-out") -> Folding:
     """Return the folding that the contract requires."""
-    return Folding() if contract.rows_tell_partition else SideBySide(on_conflict)
+    return (Folding if contract.rows_tell_partition else SideBySide)(on_conflict)
 
 
 @many_objects_made()

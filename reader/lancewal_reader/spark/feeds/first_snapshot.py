@@ -40,14 +40,14 @@ class FirstSnapshot:
         """Divide a state into parts.  Raises ``VersionGone`` if the receipt's version is gone and another version is
         used in its place.
         """
-        plan, version = state.plan, state.receipt.version
+        read, version = inserts_of(options, feeds, state), state.receipt.version
+        plan = read.pinned_plan.plan
         if plan.version != version:
             raise VersionGone(
                 f"table version {version} is gone, and with it the order in which the stream reads its first snapshot. "
                 "Begin with a new checkpoint; let clean-ups keep versions for as long as that takes",
                 version=version,
             )
-        read = inserts_of(options, feeds, state)
         fragments = plan.pin(feeds.reads.context.table).fragments()
         deltas = [sum(map(records_of, delta.sources)) for delta in plan.deltas]
         return FirstSnapshot(read, feeds.added(state), (*(f.physical_rows for f in fragments), *deltas))

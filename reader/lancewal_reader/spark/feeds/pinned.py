@@ -32,17 +32,16 @@ from lancewal_reader.reading.reads import Wanted
 from lancewal_reader.spark.feed_options import FeedOptions
 from lancewal_reader.spark.feeds.plan import bound_of, feed_errors, inserts_of
 from lancewal_reader.spark.feeds.stream import ChangeStream
-from lancewal_reader.spark.feeds.task import ChangesTask, FeedPartition, FeedTask, InsertsTask, feeds_of, run_feed_task
-from lancewal_reader.spark.options import SparkOptions, parse_options
-from lancewal_reader.spark.source import PinnedRead, pin_wanted
+from lancewal_reader.spark.feeds.task import ChangesTask, FeedTask, InsertsTask, feeds_of, run_feed_task
+from lancewal_reader.spark.options import IO_THREADS, SparkOptions, parse_options
+from lancewal_reader.spark.source import PinnedRead, TaskPartition, pin_wanted, work_of
 from lancewal_reader.spark.task import PinnedPlan
-from lancewal_reader.spark.types import check_user_schema, spark_schema, target_schema, to_target
+from lancewal_reader.spark.types import check_user_schema, spark_schema, target_schema, to_targets
 
 _LIMITS = importlib.util.find_spec("pyspark.sql.streaming.datasource") is not None
 """Whether PySpark has admission control."""
 TASKS_MAX = 200
 """Most tasks of the mode ``commits``: with more steps, a task reads several of them."""
-_IO_THREADS = 8
 
 
 def pin(options: Mapping[str, str]) -> PinnedRead | PinnedFeed:
@@ -58,7 +57,7 @@ def pin(options: Mapping[str, str]) -> PinnedRead | PinnedFeed:
 
 
 def _pin_feed(options: SparkOptions, asked: FeedOptions, *, of_batch: bool) -> PinnedFeed:
-    with feed_errors(asked), closing(ThreadTasks(io_threads=_IO_THREADS)) as tasks:
+    with feed_errors(asked), closing(ThreadTasks(io_threads=IO_THREADS)) as tasks:
         feeds = feeds_of(options, tasks, 0)
         wanted = Wanted(options.columns, options.filter, ReadOptions())
         end = bound_of(feeds, asked.end)
@@ -156,14 +155,11 @@ class FeedReader(DataSourceReader):
         ]
 
     def partitions(self) -> Sequence[InputPartition]:
-        return [FeedPartition(task) for task in self._tasks]
+        return [TaskPartition(task) for task in self._tasks]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        # Spark makes one of its own for a feed without any task.
-        if not isinstance(partition, FeedPartition):
-            return
-        assert self._options.feed is not None
-        with feed_errors(self._options.feed):
-            for batch in run_feed_task(self._options, partition.task, self._feed, self._plan):
-                if batch.num_rows:
-                    yield to_target(batch, self._target)
+        task = work_of(partition)
+        if task is not None:
+            assert self._options.feed is not None
+            with feed_errors(self._options.feed):
+                yield from to_targets(run_feed_task(self._options, task, self._feed, self._plan), self._target)

@@ -46,6 +46,5 @@ def bound_of(feeds: Feeds, bound: Bound, *, start: bool = False) -> str | AtVers
 
 def inserts_of(options: SparkOptions, feeds: Feeds, state: Planned) -> PinnedRead:
     """Return a read of a planned state, with its columns and filter, whose rows become inserts."""
-    context, plan = feeds.reads.context, state.plan
     wanted = replace(options, columns=state.chosen.columns, filter=state.chosen.filter)
-    return pinned_read(wanted, context, plan, plan.pin(context.table), state.chosen.rows)
+    return pinned_read(wanted, feeds.reads, state)

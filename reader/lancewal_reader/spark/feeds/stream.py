@@ -48,13 +48,13 @@ from lancewal_reader.reading.reads import Planned, Wanted
 from lancewal_reader.spark.feed_options import FeedOptions, Subscribed
 from lancewal_reader.spark.feeds.first_snapshot import BEGIN, FirstSnapshot, Place
 from lancewal_reader.spark.feeds.plan import bound_of, feed_errors
-from lancewal_reader.spark.feeds.task import ChangesTask, FeedPartition, FeedTask, feeds_of, run_feed_task
-from lancewal_reader.spark.options import SparkOptions
-from lancewal_reader.spark.types import target_schema, to_target
+from lancewal_reader.spark.feeds.task import ChangesTask, FeedTask, feeds_of, run_feed_task
+from lancewal_reader.spark.options import IO_THREADS, SparkOptions
+from lancewal_reader.spark.source import TaskPartition, work_of
+from lancewal_reader.spark.types import target_schema, to_targets
 from lancewal_reader.subscriptions import Subscriptions
 
 Json = dict[str, Any]
-_IO_THREADS = 8
 _CACHE_BYTES_MAX = 64 << 20
 _INITIAL = "initial"
 _WAY = "Restart the query"
@@ -131,16 +131,13 @@ class ChangeStream(DataSourceStreamReader):
             if last is None:
                 raise InvalidInput("the checkpoint has a batch that ends at the initial offset. Begin with a new one")
             self.subscription()  # the one that this batch is committed to
-            return [FeedPartition(task) for task in self._tasks(self._begin(Offset.of(start), last), last)]
+            return [TaskPartition(task) for task in self._tasks(self._begin(Offset.of(start), last), last)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        # Spark makes one of its own for a batch without any task.
-        if not isinstance(partition, FeedPartition):
-            return
-        with feed_errors(self.asked):
-            for batch in run_feed_task(self._options, partition.task, self._feed):
-                if batch.num_rows:
-                    yield to_target(batch, self._target)
+        task = work_of(partition)
+        if task is not None:
+            with feed_errors(self.asked):
+                yield from to_targets(run_feed_task(self._options, task, self._feed), self._target)
 
     def commit(self, end: Json) -> None:
         self._done = True
@@ -160,7 +157,7 @@ class ChangeStream(DataSourceStreamReader):
     def feeds(self) -> Feeds:
         """The open table."""
         if self._opened is None:
-            tasks = ThreadTasks(io_threads=_IO_THREADS)
+            tasks = ThreadTasks(io_threads=IO_THREADS)
             self._opened = tasks, feeds_of(self._options, tasks, _CACHE_BYTES_MAX)
         return self._opened[1]
 

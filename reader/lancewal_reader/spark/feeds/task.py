@@ -6,27 +6,24 @@ table that is kept gives the same rows as one that is opened anew.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
-from pyspark.sql.datasource import InputPartition
 
-from lancewal_core.open import Address, open_at
+from lancewal_core.open import open_at
 from lancewal_core.process import failpoints
 from lancewal_core.process.clock import SystemClock
 from lancewal_core.process.tasks import ThreadTasks
-from lancewal_core.settings.executor import start_worker, storage_options
+from lancewal_core.settings.executor import start_worker
 from lancewal_core.table.contract import Contract
 from lancewal_reader.changes.feed import AddedValues, Feeds, PlannedFeed, with_all
-from lancewal_reader.spark.options import SparkOptions
+from lancewal_reader.spark.options import IO_THREADS, SparkOptions
 from lancewal_reader.spark.task import BaseTask, DeltaTask, PinnedPlan, run_task
 from lancewal_reader.table import reads_of
 
 CACHE_BYTES_MAX = 128 << 20
 """Bytes of flushes and WAL that a process keeps: there are as many processes as an executor has cores."""
-_IO_THREADS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,21 +48,12 @@ class InsertsTask:
 FeedTask = ChangesTask | InsertsTask
 
 
-class FeedPartition(InputPartition):
-    """Work of one of Spark's tasks, on its way to an executor."""
-
-    def __init__(self, task: FeedTask) -> None:
-        super().__init__(None)
-        self.task = task
-
-
 _opened: tuple[object, ThreadTasks, Feeds] | None = None
 
 
 def feeds_of(options: SparkOptions, tasks: ThreadTasks, cache_bytes_max: int = CACHE_BYTES_MAX) -> Feeds:
-    """Open the table that the options name, with the credentials of this process's environment."""
-    address = Address(options.table, storage_options(os.environ), options.base_paths)
-    opened = open_at(address, tasks, SystemClock())
+    """Open the table that the options name, for reads of changes."""
+    opened = open_at(options.address, tasks, SystemClock())
     return Feeds(reads_of(opened, options.table, cache_bytes_max, options.on_conflict, options.unmerged_keys_max))
 
 
@@ -99,6 +87,6 @@ def _kept(options: SparkOptions) -> Feeds:
     if _opened is None or _opened[0] != wanted:
         if _opened is not None:
             _opened[1].close()
-        tasks = ThreadTasks(io_threads=_IO_THREADS)
+        tasks = ThreadTasks(io_threads=IO_THREADS)
         _opened = wanted, tasks, feeds_of(options, tasks)
     return _opened[2]
