@@ -61,7 +61,8 @@ _DAY_S = 86_400
 
 
 def mapped(writer: AvroType, rows: RowSchema, naming: Naming) -> Mapped[Member]:
-    """Return the cells of a writer schema, with the places of their columns; None for fields that are passed over.
+    """Return the cells of a writer schema.  Each cell has the index of its column, or None if the contract passes the
+    field over.
 
     ``rows``: the columns, by the names that records use now.
     """

@@ -114,7 +114,7 @@ class Datum(ValueBytes):
 
 
 def read_datum(members: Sequence[Member], data: bytes, keys: Mapping[int, str]) -> dict[int, Any]:
-    """Return the cell of each column that the datum has, by the column's place.
+    """Return the cell of each column that the datum has, by the column's index.
 
     ``keys``: the name of each primary key column, by its index.
     """

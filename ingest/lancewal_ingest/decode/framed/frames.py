@@ -19,7 +19,8 @@ Source: the wire format in the documentation of Confluent's schema registry, and
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any
@@ -30,8 +31,8 @@ import pyarrow as pa
 
 from lancewal_core.names.ids import SchemaKey
 from lancewal_ingest.decode.framed.payloads import Payloads
-from lancewal_ingest.decode.outcomes import WRONG_FORMAT
-from lancewal_ingest.decode.value_decoder import RefusedValue
+from lancewal_ingest.decode.outcomes import WRONG_FORMAT, Refusal
+from lancewal_ingest.decode.value_decoder import Indexes, RefusedValue
 
 SCHEMA_HEADER = "__value_schema_id"
 _ID_BYTES, _GUID_BYTES = 5, 17
@@ -42,6 +43,7 @@ _BY_ID, _BY_GUID = 0, 1
 _PATH_MAX = 64
 """Most numbers of a path: deeper messages than any column can be."""
 _VARINT_BYTES_MAX = 5
+_PATH_BYTES_MAX = (_PATH_MAX + 1) * _VARINT_BYTES_MAX
 _SEVEN = 7
 """Bits of a number in each byte of a path."""
 APICURIO_IDS = ("apicurio.value.globalId", "apicurio.value.contentId")
@@ -53,6 +55,9 @@ APICURIO_ADVICE = (
 )
 """Settings by which Apicurio's serializers write a frame.  Its API by ids takes content ids, and a global
 id may name another schema there."""
+
+NamedInFrame = tuple[SchemaKey, tuple[int, ...]]
+"""A schema, and Protobuf's path to a message of it; the path is empty for other formats."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +73,7 @@ class Framed:
 
     def some(self, chosen: npt.NDArray[np.bool_]) -> Framed:
         """Return the values for which ``chosen`` is true."""
-        of = self.payloads
-        return Framed(self.key, self.path, self.indexes[chosen], Payloads(of.data, of.starts[chosen], of.ends[chosen]))
+        return Framed(self.key, self.path, self.indexes[chosen], self.payloads.some(chosen))
 
 
 def key_of_id(number: int) -> SchemaKey:
@@ -92,9 +96,7 @@ class FrameReader:
         self._head_bytes = _ID_BYTES + (1 if paths else 0)
         self._head: Any = itemgetter(slice(self._head_bytes))
 
-    def shared(
-        self, values: Sequence[bytes | None], named: pa.Array | None
-    ) -> tuple[SchemaKey, tuple[int, ...]] | None:
+    def shared(self, values: Sequence[bytes | None], named: pa.Array | None) -> NamedInFrame | None:
         """Return the schema and the path if all values have the same usual frame, as they nearly always do.  None: each
         frame must be read (``read``).
 
@@ -104,6 +106,10 @@ class FrameReader:
             return None
         heads = set(map(self._head, values))
         head = heads.pop() if len(heads) == 1 else b""
+        return self._usual(head)
+
+    def _usual(self, head: bytes) -> NamedInFrame | None:
+        """Return the schema and the path that the head of a usual frame names; None for any other frame."""
         key, _ = _key(head)
         if key is None or len(head) < self._head_bytes or any(head[_ID_BYTES:]):
             return None
@@ -114,101 +120,68 @@ class FrameReader:
         shared = self.shared(values, named)
         if shared is not None:
             return [Framed(*shared, np.arange(len(values)), Payloads.of(values, self._head_bytes))], []
-        payloads = Payloads.of(values)
-        sizes = payloads.ends - payloads.starts
-        inside = np.ones(len(values), np.bool_)
+        headers: Sequence[bytes | None] = [None] * len(values)
+        frames = values
         if named is not None and named.null_count < len(named):
-            inside = named.is_null().to_numpy(zero_copy_only=False)
-        by_id = inside & (sizes >= _ID_BYTES)
-        by_id[by_id] = payloads.data[payloads.starts[by_id]] == _BY_ID
-        numbers = np.zeros(len(values), np.int64)
-        for place in range(1, _ID_BYTES):
-            numbers[by_id] = numbers[by_id] << 8 | payloads.data[payloads.starts[by_id] + place]
-        by_id &= numbers > 0
-        starts = payloads.starts + _ID_BYTES * by_id
-        found: dict[tuple[SchemaKey, tuple[int, ...]], list[npt.NDArray[np.int64]]] = {}
+            headers = named.to_pylist()
+            frames = [value if header is None else header for value, header in zip(values, headers, strict=True)]
+        found = defaultdict[NamedInFrame, list[Indexes]](list)
+        nbytes = np.zeros(len(values), np.int64)
         refused: list[RefusedValue] = []
-        for number in np.unique(numbers[by_id]).tolist():
-            indexes = np.flatnonzero(by_id & (numbers == number))
-            if not self._paths:
-                found[key_of_id(number), ()] = [indexes]
+        for head, indexes in _by_text(list(map(self._head, frames))):
+            usual = self._usual(head)
+            if usual is not None:
+                found[usual].append(indexes)
+                nbytes[indexes] = self._head_bytes
                 continue
-            first = self._first_message(payloads, starts, indexes)
-            found[key_of_id(number), FIRST_MESSAGE] = [indexes[first]]
-            starts[indexes[first]] += 1
-            for index in indexes[~first].tolist():
-                rest = bytes(payloads.data[starts[index] : payloads.ends[index]])
-                self._with_path(found, refused, index, key_of_id(number), rest, starts)
-        for index in np.flatnonzero(~by_id).tolist():
-            self._singly(values[index], named, index, starts, found, refused)
-        framed = [
-            Framed(key, path, at, Payloads(payloads.data, starts[at], payloads.ends[at]))
-            for (key, path), some in found.items()
-            if len(at := np.sort(np.concatenate(some)))
-        ]
+            for index in indexes.tolist():
+                try:
+                    one, nbytes[index] = self._frame(frames[index], in_header=headers[index] is not None)
+                    found[one].append(np.array([index]))
+                except Refusal as refusal:
+                    refused.append(RefusedValue.of(index, refusal))
+        if named is not None:  # a header has the frame, and the value is the payload alone
+            nbytes[named.is_valid().to_numpy(zero_copy_only=False)] = 0
+        payloads = Payloads.of(values, nbytes)
+        framed = []
+        for (key, path), some in found.items():
+            at = np.sort(np.concatenate(some))
+            framed.append(Framed(key, path, at, payloads.some(at)))
         return framed, refused
 
-    def _first_message(
-        self, payloads: Payloads, starts: npt.NDArray[np.int64], indexes: npt.NDArray[np.int64]
-    ) -> npt.NDArray[np.bool_]:
-        """Return which of the values name the first message of their schema, as nearly all do: by a count of 0."""
-        some: npt.NDArray[np.bool_] = starts[indexes] < payloads.ends[indexes]
-        some[some] = payloads.data[starts[indexes[some]]] == 0
-        return some
-
-    def _singly(
-        self,
-        value: bytes,
-        named: pa.Array | None,
-        index: int,
-        starts: npt.NDArray[np.int64],
-        found: dict[tuple[SchemaKey, tuple[int, ...]], list[npt.NDArray[np.int64]]],
-        refused: list[RefusedValue],
-    ) -> None:
-        """Read the frame of a value that has no id before the payload."""
-        header = None if named is None else named[index].as_py()
-        frame = value if header is None else header
+    def _frame(self, frame: bytes, *, in_header: bool) -> tuple[NamedInFrame, int]:
+        """Return what a frame names, and the frame's bytes.  ``Refusal`` if there is no frame."""
         key, nbytes = _key(frame)
         if key is None:
-            refused.append(RefusedValue(index, WRONG_FORMAT, self._message(value, header)))
-            return
-        if header is None:
-            starts[index] += nbytes
-        if self._paths:
-            self._with_path(found, refused, index, key, frame[nbytes:], starts if header is None else None)
-        else:
-            found.setdefault((key, ()), []).append(np.array([index]))
-
-    def _with_path(
-        self,
-        found: dict[tuple[SchemaKey, tuple[int, ...]], list[npt.NDArray[np.int64]]],
-        refused: list[RefusedValue],
-        index: int,
-        key: SchemaKey,
-        rest: bytes,
-        starts: npt.NDArray[np.int64] | None,
-    ) -> None:
-        read = _path(rest)
-        if read is None:
+            raise Refusal(WRONG_FORMAT, self._no_frame(frame, in_header=in_header))
+        if not self._paths:
+            return (key, ()), nbytes
+        path = _path(frame[nbytes : nbytes + _PATH_BYTES_MAX])
+        if path is None:
             message = "expected the path to a message after the schema's id: a count of at most 64, and so many numbers"
-            refused.append(RefusedValue(index, WRONG_FORMAT, message))
-            return
-        path, nbytes = read
-        if starts is not None:
-            starts[index] += nbytes
-        found.setdefault((key, path), []).append(np.array([index]))
+            raise Refusal(WRONG_FORMAT, message)
+        return (key, path[0]), nbytes + path[1]
 
-    def _message(self, value: bytes, header: bytes | None) -> str:
-        if header is not None:
+    def _no_frame(self, given: bytes, *, in_header: bool) -> str:
+        if in_header:
             return (
                 f"header {self._header}: expected byte 0 and a schema's id of 4 bytes, or byte 1 and a GUID of 16 bytes"
             )
-        if len(value) >= _ID_BYTES and value[0] == _BY_ID:
+        if len(given) >= _ID_BYTES and given[0] == _BY_ID:
             return f"the schema's id is 0. If it is an id of 8 bytes: {APICURIO_ADVICE}"
         return (
             f"expected {self._expected} with the frame of a schema registry. The frame is byte 0 and a schema's id of 4 "
             f"bytes, or byte 1 and a GUID of 16, or the header {self._header}"
         )
+
+
+def _by_text(texts: Sequence[bytes]) -> Iterator[tuple[bytes, Indexes]]:
+    """Yield each distinct text, and the ascending indexes that it has."""
+    encoded = pa.array(texts, pa.binary()).dictionary_encode()
+    codes = encoded.indices.to_numpy()
+    ends = np.cumsum(np.bincount(codes))[:-1]
+    # Without texts there is one piece, which is empty.
+    yield from zip(encoded.dictionary.to_pylist(), np.split(np.argsort(codes, kind="stable"), ends), strict=False)
 
 
 def _key(frame: bytes) -> tuple[SchemaKey | None, int]:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -46,6 +46,10 @@ class Payloads:
         ends = np.cumsum(np.fromiter(map(len, values), np.int64, len(values)))
         starts: npt.NDArray[np.int64] = ends - np.diff(ends, prepend=0) + skipped
         return Payloads(np.frombuffer(b"".join(values), np.uint8), starts, ends)
+
+    def some(self, chosen: npt.NDArray[Any]) -> Payloads:
+        """Return some payloads: those at ascending indexes, or those for which a mask is true."""
+        return Payloads(self.data, self.starts[chosen], self.ends[chosen])
 
 
 class SchemaUnusable(Exception):

@@ -99,6 +99,11 @@ def test_a_value_without_a_frame_is_of_another_format(value: bytes) -> None:
     assert "expected Avro with the frame of a schema registry" in message
 
 
+def test_no_values_have_no_frames() -> None:
+    for reader in (PLAIN, WITH_PATHS):
+        assert reader.read([], None) == ([], [])
+
+
 def test_an_id_of_eight_bytes_names_the_setting_of_apicurio() -> None:
     ((kind, message),) = read(PLAIN, [b"\0" + (7).to_bytes(8) + b"abc"])
     assert kind == "wrong_format"
