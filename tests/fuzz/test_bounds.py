@@ -42,19 +42,19 @@ from lancewal_core.names.paths import FlushFile
 from lancewal_core.names.proto import mem_wal_pb2, wal_segment_pb2
 from lancewal_core.region.flush_files import side_rows
 from lancewal_core.region.flushes.manifest import decode_flush
-from lancewal_core.region.loss_record import decode_loss
+from lancewal_core.region.loss_record import LossRecord
 from lancewal_core.region.pages.state_page import PageRecord, StatePage, decode_page, encode_page
 from lancewal_core.region.state import decode_history, decode_state
 from lancewal_core.table.contract import decode_contract
-from lancewal_core.table.control import decode_control
-from lancewal_core.table.drain import decode_drain
-from lancewal_core.table.load_record import decode_load
-from lancewal_core.table.proof.store_proof import decode_way
-from lancewal_core.table.subscriptions.stored import decode_names, decode_subscription
+from lancewal_core.table.control import Control
+from lancewal_core.table.drain import Drain
+from lancewal_core.table.load_record import LoadRecord
+from lancewal_core.table.proof.store_proof import StoreWay
+from lancewal_core.table.subscriptions.stored import StoredSubscription, SubscriptionNames
 from lancewal_core.table.watermarks import decode_merge_finished, decode_merge_record
 from lancewal_core.wal.bundle import decode_bundle
 from lancewal_core.wal.segment import decode_segment
-from lancewal_core.wal.writer_schemas import decode_schema
+from lancewal_core.wal.writer_schemas import StoredSchema
 from tests.fuzz.test_segments import seal
 from tests.golden import core_formats as core
 from tests.golden import json_formats as texts
@@ -103,16 +103,16 @@ KINDS: dict[str, Kind] = {
     name: Kind(key, decode, made)
     for name, key, decode, made in (
         ("contract", paths.contract_version(1, None), lambda d: decode_contract(d, paths.contract_version(1, None)), plain),
-        ("control", paths.control_version(1, None), lambda d: decode_control(d, paths.control_version(1, None)), plain),
+        ("control", paths.control_version(1, None), lambda d: Control.decode(d, paths.control_version(1, None)), plain),
         ("catalog", CATALOG_KEY, lambda d: decode_catalog(d, CATALOG_KEY), plain),
-        ("load", paths.load_record("n", None), lambda d: decode_load(d, paths.load_record("n", None)), plain),
-        ("loss", LOSS_KEY, lambda d: decode_loss(d, LOSS_KEY), plain),
-        ("drain", DRAIN_KEY, lambda d: decode_drain(d, DRAIN_KEY), plain),
+        ("load", paths.load_record("n", None), lambda d: LoadRecord.decode(d, paths.load_record("n", None)), plain),
+        ("loss", LOSS_KEY, lambda d: LossRecord.decode(d, LOSS_KEY), plain),
+        ("drain", DRAIN_KEY, lambda d: Drain.decode(d, DRAIN_KEY), plain),
         ("merge", MERGE_KEY, lambda d: decode_merge_record(d, MERGE_KEY), plain),
-        ("subscription", HELD_KEY, lambda d: decode_subscription(d, HELD_KEY), plain),
-        ("subscriptions", NAMES_KEY, lambda d: decode_names(d, NAMES_KEY), plain),
-        ("schema", SCHEMA_KEY, lambda d: decode_schema(d, SCHEMA_KEY), plain),
-        ("way", WAY_KEY, lambda d: decode_way(d, WAY_KEY), plain),
+        ("subscription", HELD_KEY, lambda d: StoredSubscription.decode(d, HELD_KEY), plain),
+        ("subscriptions", NAMES_KEY, lambda d: SubscriptionNames.decode(d, NAMES_KEY), plain),
+        ("schema", SCHEMA_KEY, lambda d: StoredSchema.decode(d, SCHEMA_KEY), plain),
+        ("way", WAY_KEY, lambda d: StoreWay.decode(d, WAY_KEY), plain),
         ("flush", FLUSH_KEY, lambda d: decode_flush(d, FLUSH_KEY), flush),
     )
 }  # fmt: skip

@@ -20,7 +20,7 @@ from lancewal_core.names import paths
 from lancewal_core.names.ids import Generation, Page, Position, Region, TableUuid, TableVersion, TopicId
 from lancewal_core.names.paths import FlushFile
 from lancewal_core.region.flushes.manifest import Flush, FlushPart, Stretch, decode_flush, encode_flush
-from lancewal_core.region.loss_record import LossRecord, decode_loss, encode_loss
+from lancewal_core.region.loss_record import LossRecord
 from lancewal_core.rows.column_types import format_type, parse_type
 from lancewal_core.rows.record_times import RecordTimes
 from lancewal_core.table.conflicts_ref import ConflictsRef
@@ -258,9 +258,9 @@ def judge_receipt(data: bytes) -> Receipt | None:
 
 def judge_loss(data: bytes) -> LossRecord | None:
     with memory_bound(64 * MIB):
-        read = outcome(lambda: decode_loss(data, LOSS_KEY), LOSS_KEY)
+        read = outcome(lambda: LossRecord.decode(data, LOSS_KEY), LOSS_KEY)
     if read is not None:
-        assert decode_loss(encode_loss(read), LOSS_KEY) == read
+        assert LossRecord.decode(read.encode(), LOSS_KEY) == read
     return read
 
 
@@ -297,7 +297,7 @@ GOOD: dict[str, tuple[Callable[[bytes], object], bytes]] = {
     "merge with conflicts": (judge_merge, encode_merge_record(MERGE_WITH_CONFLICTS, "merge")),
     "settled": (judge_facts, KeyDecision(REGION, 2, {REGION: 1}, CONFLICTS).to_json().encode()),
     "watermarks": (judge_marks, encode_watermarks(MARKS).encode()),
-    "loss": (judge_loss, encode_loss(LossRecord(first=5, next=9, accepted_at_ms=1, accepted_by="o"))),
+    "loss": (judge_loss, LossRecord.encode(LossRecord(first=5, next=9, accepted_at_ms=1, accepted_by="o"))),
     "facts": (judge_facts, json.dumps({REGION.name: [1, 4]}).encode()),
     "receipt": (judge_receipt, RECEIPT.to_json().encode()),
 }
@@ -363,7 +363,7 @@ def test_later_formats_are_named() -> None:
             lambda d: decode_contract(d, CONTRACT_KEY),
             GOOD["contract"][1].replace(b'"format": 1', b'"format": 9'),
         ),
-        "loss": (lambda d: decode_loss(d, LOSS_KEY), GOOD["loss"][1].replace(b'"format": 1', b'"format": 9')),
+        "loss": (lambda d: LossRecord.decode(d, LOSS_KEY), GOOD["loss"][1].replace(b'"format": 1', b'"format": 9')),
         "merge": (
             lambda d: decode_merge_record(d, MERGE_KEY),
             GOOD["merge"][1].replace(b'"format": "1"', b'"format": "9"'),

@@ -18,14 +18,14 @@ from lancewal_core.keys.catalog import decode_catalog
 from lancewal_core.keys.origin import MergedFrom
 from lancewal_core.names.ids import Generation, Position, TableVersion
 from lancewal_core.region.flushes.manifest import decode_flush
-from lancewal_core.region.loss_record import decode_loss
+from lancewal_core.region.loss_record import LossRecord
 from lancewal_core.table.conflicts_ref import ConflictsRef, decode_ref
 from lancewal_core.table.contract import decode_contract
-from lancewal_core.table.control import decode_control
-from lancewal_core.table.drain import decode_drain
-from lancewal_core.table.load_record import decode_load
+from lancewal_core.table.control import Control
+from lancewal_core.table.drain import Drain
+from lancewal_core.table.load_record import LoadRecord
 from lancewal_core.table.protocol import TransactionInfo
-from lancewal_core.table.subscriptions.stored import decode_names, decode_subscription
+from lancewal_core.table.subscriptions.stored import StoredSubscription, SubscriptionNames
 from lancewal_core.table.watermarks import decode_merge_record, decode_watermarks, encode_watermarks
 from lancewal_flusher.commit.facts import KeyDecision, MergeFacts, facts_of
 from lancewal_flusher.commit.row_origins import PROPERTY_KEY_REGIONS, read_spans, region_properties
@@ -83,13 +83,13 @@ def of_property(name: str) -> Stored:
 
 STORED: dict[str, Stored] = {
     "contract": of_kind("contract", decode_contract),
-    "control": of_kind("control", decode_control),
-    "drain": of_kind("drain", decode_drain),
-    "subscription": of_kind("subscription", decode_subscription),
-    "subscriptions": of_kind("list of subscriptions", decode_names),
-    "loss": of_kind("accepted loss", decode_loss),
-    "loss of a segment": of_kind("accepted loss", decode_loss, at=1),
-    "load": of_kind("beginning of a load", decode_load),
+    "control": of_kind("control", Control.decode),
+    "drain": of_kind("drain", Drain.decode),
+    "subscription": of_kind("subscription", StoredSubscription.decode),
+    "subscriptions": of_kind("list of subscriptions", SubscriptionNames.decode),
+    "loss": of_kind("accepted loss", LossRecord.decode),
+    "loss of a segment": of_kind("accepted loss", LossRecord.decode, at=1),
+    "load": of_kind("beginning of a load", LoadRecord.decode),
     "catalog": of_catalog(0),
     "catalog with regions": of_catalog(1),
     "snapshot": of_kind("flush", decode_flush),

@@ -16,23 +16,17 @@ from lancewal_core.process.clock import SystemClock
 from lancewal_core.process.tasks import ThreadTasks
 from lancewal_core.record_keys.key_form import KeyForm
 from lancewal_core.region.flushes.manifest import Flush, FlushPart, Stretch, encode_flush
-from lancewal_core.region.loss_record import LossRecord, encode_loss
+from lancewal_core.region.loss_record import LossRecord
 from lancewal_core.rows.record_times import RecordTimes
 from lancewal_core.table.conflicts_ref import ConflictsRef
 from lancewal_core.table.contract import Column, Contract, DroppedField, FormerName, encode_contract
-from lancewal_core.table.control import Control, encode_control
-from lancewal_core.table.drain import Drain, encode_drain
-from lancewal_core.table.load_record import LoadRecord, encode_load
-from lancewal_core.table.proof.store_proof import StoreWay, encode_way
-from lancewal_core.table.subscriptions.stored import (
-    MergedMark,
-    StoredSubscription,
-    SubscriptionNames,
-    encode_names,
-    encode_subscription,
-)
+from lancewal_core.table.control import Control
+from lancewal_core.table.drain import Drain
+from lancewal_core.table.load_record import LoadRecord
+from lancewal_core.table.proof.store_proof import StoreWay
+from lancewal_core.table.subscriptions.stored import MergedMark, StoredSubscription, SubscriptionNames
 from lancewal_core.table.watermarks import InForce, Watermark, Watermarks, encode_merge_record
-from lancewal_core.wal.writer_schemas import WriterSchema, encode_schema, stored_schema
+from lancewal_core.wal.writer_schemas import WriterSchema, stored_schema
 from lancewal_reader.point.receipt import Receipt
 from tests.golden.core_formats import NORTH, ROWS, SOUTH
 from tests.twins.memory_store import MemoryStore
@@ -285,19 +279,19 @@ def encoded() -> dict[str, bytes]:
         "flush_1_repaired.json": encode_flush(REPAIRED),
         "merge_record_1.json": record or b"",
         "merge_record_2.json": encode_merge_record(IN_FORCE_WITH_CONFLICTS, "checkpoint"),
-        "loss_record_1.json": encode_loss(LOSS),
+        "loss_record_1.json": LOSS.encode(),
         "key_catalog_1_checksum.json": encode_catalog(CATALOG),
         "key_catalog_1_regions_checksum.json": encode_catalog(CATALOG_WITH_REGIONS),
-        "loss_record_1_tombstones.json": encode_loss(LOST_DELETES),
-        "loss_record_1_segment.json": encode_loss(LOST_SEGMENT),
-        "load_record_1.json": encode_load(LOAD),
-        "subscription_1.json": encode_subscription(SUBSCRIPTION),
-        "subscription_names_1.json": encode_names(SUBSCRIPTION_NAMES),
-        "writer_schema_1.json": encode_schema(WRITER_SCHEMA),
-        "writer_schema_1_unknown.json": encode_schema(UNKNOWN_SCHEMA),
-        "store_proof_1.json": encode_way(STORE_WAY),
-        "control_1.json": encode_control(CONTROL),
-        "drain_1.json": encode_drain(DRAIN),
+        "loss_record_1_tombstones.json": LOST_DELETES.encode(),
+        "loss_record_1_segment.json": LOST_SEGMENT.encode(),
+        "load_record_1.json": LOAD.encode(),
+        "subscription_1.json": SUBSCRIPTION.encode(),
+        "subscription_names_1.json": SUBSCRIPTION_NAMES.encode(),
+        "writer_schema_1.json": WRITER_SCHEMA.encode(),
+        "writer_schema_1_unknown.json": UNKNOWN_SCHEMA.encode(),
+        "store_proof_1.json": STORE_WAY.encode(),
+        "control_1.json": CONTROL.encode(),
+        "drain_1.json": DRAIN.encode(),
         "receipt_1.json": RECEIPT.to_json().encode(),
         "receipt_1_left_out.json": RECEIPT_LEFT_OUT.to_json().encode(),
     }

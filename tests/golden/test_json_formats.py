@@ -15,13 +15,13 @@ from lancewal_core.process.clock import SystemClock
 from lancewal_core.region.flushes.manifest import Flush, read_flush
 from lancewal_core.region.loss_record import read_losses
 from lancewal_core.table.contract import decode_contract
-from lancewal_core.table.control import decode_control
-from lancewal_core.table.drain import decode_drain
-from lancewal_core.table.load_record import decode_load
-from lancewal_core.table.proof.store_proof import decode_way
-from lancewal_core.table.subscriptions.stored import decode_names, decode_subscription
+from lancewal_core.table.control import Control
+from lancewal_core.table.drain import Drain
+from lancewal_core.table.load_record import LoadRecord
+from lancewal_core.table.proof.store_proof import StoreWay
+from lancewal_core.table.subscriptions.stored import StoredSubscription, SubscriptionNames
 from lancewal_core.table.watermarks import InForce, Watermarks
-from lancewal_core.wal.writer_schemas import decode_schema
+from lancewal_core.wal.writer_schemas import StoredSchema
 from lancewal_ingest.decode.naming import Naming, naming_of
 from lancewal_reader.point.receipt import Receipt
 from tests.golden import json_formats as golden
@@ -122,30 +122,30 @@ def test_the_loss_records_are_read() -> None:
 
 
 def test_the_beginning_of_a_load_is_read() -> None:
-    assert decode_load(stored("load_record_1.json"), "here") == golden.LOAD
+    assert LoadRecord.decode(stored("load_record_1.json"), "here") == golden.LOAD
 
 
 def test_the_proof_of_a_store_is_read() -> None:
-    assert decode_way(stored("store_proof_1.json"), "here") == golden.STORE_WAY
+    assert StoreWay.decode(stored("store_proof_1.json"), "here") == golden.STORE_WAY
     assert golden.STORE_WAY.key == f"_lancewal/store/{sha256(stored('store_proof_1.json')).hexdigest()}.json"
 
 
 def test_the_control_is_read() -> None:
-    assert decode_control(stored("control_1.json"), "here") == golden.CONTROL
+    assert Control.decode(stored("control_1.json"), "here") == golden.CONTROL
 
 
 def test_a_subscription_is_read() -> None:
-    assert decode_subscription(stored("subscription_1.json"), "here") == golden.SUBSCRIPTION
+    assert StoredSubscription.decode(stored("subscription_1.json"), "here") == golden.SUBSCRIPTION
 
 
 def test_a_list_of_subscriptions_is_read() -> None:
-    assert decode_names(stored("subscription_names_1.json"), "here") == golden.SUBSCRIPTION_NAMES
-    assert decode_schema(stored("writer_schema_1.json"), "here") == golden.WRITER_SCHEMA
-    assert decode_schema(stored("writer_schema_1_unknown.json"), "here") == golden.UNKNOWN_SCHEMA
+    assert SubscriptionNames.decode(stored("subscription_names_1.json"), "here") == golden.SUBSCRIPTION_NAMES
+    assert StoredSchema.decode(stored("writer_schema_1.json"), "here") == golden.WRITER_SCHEMA
+    assert StoredSchema.decode(stored("writer_schema_1_unknown.json"), "here") == golden.UNKNOWN_SCHEMA
 
 
 def test_the_drain_is_read() -> None:
-    assert decode_drain(stored("drain_1.json"), "here") == golden.DRAIN
+    assert Drain.decode(stored("drain_1.json"), "here") == golden.DRAIN
 
 
 def test_the_contract_of_a_table_keyed_by_bytes_is_read() -> None:

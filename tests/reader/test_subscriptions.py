@@ -24,7 +24,7 @@ from lancewal_core.errors import (
 from lancewal_core.names import paths
 from lancewal_core.names.ids import TableUuid, TableVersion
 from lancewal_core.table.subscriptions.needs import Bounds
-from lancewal_core.table.subscriptions.stored import SUBSCRIPTIONS_MAX, SubscriptionNames, encode_names, names_family
+from lancewal_core.table.subscriptions.stored import SUBSCRIPTIONS_MAX, SubscriptionNames, names_family
 from lancewal_flusher.garbage.find import FENCE_SIZE_MAX
 from lancewal_reader.changes.feed import Mode
 from lancewal_reader.commands.subscription import app
@@ -351,7 +351,7 @@ def test_a_thousand_subscriptions_are_the_most(pipeline: Pipeline) -> None:
     family = names_family(None)
     ids = json.loads(pipeline.store.get(newest_names(pipeline)) or b"")["ids"]
     many = {f"s{number}": ids["kept"] for number in range(SUBSCRIPTIONS_MAX - 1)} | ids
-    pipeline.store.put_if_absent(family.key(2), encode_names(SubscriptionNames(ids=many, write_id="x")))
+    pipeline.store.put_if_absent(family.key(2), SubscriptionNames.encode(SubscriptionNames(ids=many, write_id="x")))
     with pytest.raises(InvalidInput, match="the table has 1000 subscriptions, and 1000 is the most"):
         table.subscriptions().create("one-more")
     merged_days_later(pipeline, 3)

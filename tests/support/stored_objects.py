@@ -17,20 +17,13 @@ from lancewal_core.names import paths
 from lancewal_core.names.ids import Position, SchemaKey, TableVersion
 from lancewal_core.names.paths import FlushFile
 from lancewal_core.region.flushes.manifest import encode_flush
-from lancewal_core.region.loss_record import encode_loss
 from lancewal_core.region.pages.state_page import encode_page
 from lancewal_core.region.state import encode_history
 from lancewal_core.rows.fold import partial_schema
 from lancewal_core.table.contract import encode_contract
-from lancewal_core.table.control import encode_control
-from lancewal_core.table.drain import encode_drain
-from lancewal_core.table.load_record import encode_load
-from lancewal_core.table.proof.store_proof import encode_way
-from lancewal_core.table.subscriptions.stored import encode_names, encode_subscription
 from lancewal_core.table.watermarks import encode_merge_record
 from lancewal_core.wal.bundle import encode_bundle
 from lancewal_core.wal.segment import encode_segment
-from lancewal_core.wal.writer_schemas import encode_schema
 from tests.golden import core_formats as core
 from tests.golden import json_formats as texts
 
@@ -91,24 +84,24 @@ SOUND: dict[str, Sound] = {
     ),
     "parcel": Sound(paths.parcel_part("p1", 0), (b"tasks",)),
     "contract": Sound(paths.contract_version(1, None), (encode_contract(texts.CONTRACT),)),
-    "control": Sound(paths.control_version(3, None), (encode_control(texts.CONTROL),)),
-    "drain": Sound(paths.drain_version(2, None), (encode_drain(texts.DRAIN),)),
+    "control": Sound(paths.control_version(3, None), (texts.CONTROL.encode(),)),
+    "drain": Sound(paths.drain_version(2, None), (texts.DRAIN.encode(),)),
     "merge record": Sound(
         paths.merge_record(TableVersion(11), None), (encode_merge_record(texts.IN_FORCE, "checkpoint"),)
     ),
     "finished merge": Sound(paths.merge_finished(TableVersion(9), None), (b"fedcba9876543210fedcba9876543210",)),
     "accepted loss": Sound(
-        paths.loss_record(core.NORTH, Position(1010), None), (encode_loss(texts.LOSS), encode_loss(texts.LOST_SEGMENT))
+        paths.loss_record(core.NORTH, Position(1010), None), (texts.LOSS.encode(), texts.LOST_SEGMENT.encode())
     ),
-    "beginning of a load": Sound(paths.load_record("nightly", None), (encode_load(texts.LOAD),)),
+    "beginning of a load": Sound(paths.load_record("nightly", None), (texts.LOAD.encode(),)),
     "subscription": Sound(
-        paths.subscription_version("0badcafe", 3, None), (encode_subscription(texts.SUBSCRIPTION),)
+        paths.subscription_version("0badcafe", 3, None), (texts.SUBSCRIPTION.encode(),)
     ),
-    "list of subscriptions": Sound(paths.subscription_names(2, None), (encode_names(texts.SUBSCRIPTION_NAMES),)),
+    "list of subscriptions": Sound(paths.subscription_names(2, None), (texts.SUBSCRIPTION_NAMES.encode(),)),
     "writer schema": Sound(
         paths.writer_schema_version(SchemaKey("id-7"), 1, None),
-        (encode_schema(texts.WRITER_SCHEMA), encode_schema(texts.UNKNOWN_SCHEMA)),
+        (texts.WRITER_SCHEMA.encode(), texts.UNKNOWN_SCHEMA.encode()),
     ),
-    "store proof": Sound(texts.STORE_WAY.key, (encode_way(texts.STORE_WAY),)),
+    "store proof": Sound(texts.STORE_WAY.key, (texts.STORE_WAY.encode(),)),
     "probe": Sound(paths.probe("00aa"), (b"who",)),
 }  # fmt: skip

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, Field
 
-from lancewal_core.catalog.entry import TableName
+from lancewal_core.catalog.entry import CatalogRecord, TableName
 from lancewal_core.names.words import cut_name
-from lancewal_core.store.json_model import Version1, Word
+from lancewal_core.store.json_model import StoredModel, Version1, Word
 from lancewal_core.store.json_object import WHOLE_MAX
 
-FORMAT = 1
 _URI_MAX = 4_096
 _RECEIPT_MAX = 32 << 20
 _Whole = Annotated[int, Field(ge=0, le=WHOLE_MAX)]
@@ -34,10 +33,8 @@ def snapshots_begin(name: str) -> str:
     return f"{name}-"
 
 
-class CutTable(BaseModel):
+class CutTable(StoredModel):
     """State of one table in a cut."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     uri: Annotated[str, Field(min_length=1, max_length=_URI_MAX)]
     table_uuid: Word
@@ -47,11 +44,10 @@ class CutTable(BaseModel):
     """Name of the snapshot that keeps this state; None in a moving cut."""
 
 
-class Cut(BaseModel):
+class Cut(CatalogRecord):
     """One version of a cut."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
+    what = "cut"
     format: Version1 = 1
     name: Annotated[str, AfterValidator(cut_name)]
     moving: bool
@@ -66,7 +62,7 @@ class Cut(BaseModel):
     made_ms: _Whole
     until_ms: _Whole | None = None
     """Time from which on garbage collection drops the snapshots of a kept cut; None: never."""
-    left_out: dict[TableName, str] = {}
+    left_out: dict[TableName, str] = Field(default_factory=dict)
     """Tables that were asked for and are not in a moving cut, each with the reason."""
     write_id: Word
     """Differs in every version of every cut."""

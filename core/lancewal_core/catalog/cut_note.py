@@ -8,25 +8,23 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Annotated
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, Field
 
 from lancewal_core.catalog.cut import Cut, CutTable, Holds
 from lancewal_core.catalog.entry import TableName
 from lancewal_core.names.words import cut_name
-from lancewal_core.store.json_model import Version1, Word, decode_model
+from lancewal_core.store.json_model import StoredVersion, Version1, Word
 from lancewal_core.store.json_object import WHOLE_MAX
 from lancewal_core.table.snapshots import Snapshot
 
-FORMAT = 1
 _WHERE_MAX = 4_096
 _Whole = Annotated[int, Field(ge=0, le=WHOLE_MAX)]
 
 
-class CutNote(BaseModel):
+class CutNote(StoredVersion):
     """Note of one snapshot."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
+    what = "note of a cut"
     format: Version1 = 1
     cut: Annotated[str, AfterValidator(cut_name)]
     """Name of the cut."""
@@ -63,4 +61,4 @@ class CutNote(BaseModel):
 
 def cut_note(text: str, where: str) -> CutNote:
     """Return the note of a text.  ``FormatUnknown``, ``ObjectCorrupt``: it cannot be read; ``where`` names the snapshot."""
-    return decode_model(CutNote, text.encode(), where, "note of a cut", FORMAT)
+    return CutNote.decode(text.encode(), where)

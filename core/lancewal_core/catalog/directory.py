@@ -23,18 +23,16 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Annotated, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-from lancewal_core.catalog.cut import FORMAT as CUT_FORMAT
 from lancewal_core.catalog.cut import Cut
-from lancewal_core.catalog.entry import FORMAT as ENTRY_FORMAT
-from lancewal_core.catalog.entry import TableEntry
+from lancewal_core.catalog.entry import CatalogRecord, TableEntry
 from lancewal_core.errors import InvalidInput, LancewalError, ObjectCorrupt
 from lancewal_core.names import paths
 from lancewal_core.process.clock import Clock
 from lancewal_core.process.tasks import Tasks
 from lancewal_core.store.address import place_of
-from lancewal_core.store.json_model import Version1, Word, decode_model
+from lancewal_core.store.json_model import Version1, Word
 from lancewal_core.store.object_store import Done, ObjectStore
 from lancewal_core.store.versioned import (
     FIRST_VERSION,
@@ -59,9 +57,7 @@ _NONE = "none"
 V = TypeVar("V", bound="_Stored")
 
 
-class _Stored(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
+class _Stored(CatalogRecord):
     format: Version1 = 1
     write_id: Word
     """Differs in every version: tells a lost reply from a lost race."""
@@ -70,12 +66,14 @@ class _Stored(BaseModel):
 class _Tables(_Stored):
     """One version of the list of tables."""
 
-    tables: Annotated[dict[str, TableEntry], Field(max_length=TABLES_MAX)] = {}
+    what = "list of tables"
+    tables: Annotated[dict[str, TableEntry], Field(max_length=TABLES_MAX)] = Field(default_factory=dict)
 
 
 class _Moving(_Stored):
     """One version of a moving cut; None: it was dropped."""
 
+    what = "cut"
     cut: Cut | None = None
 
 
@@ -141,7 +139,7 @@ class DirectoryCatalog:
         if number == version.version:
             return tables
         where = self._tables.key(version.version)
-        found = decode_model(_Tables, version.data, where, "list of tables", ENTRY_FORMAT)
+        found = _Tables.decode(version.data, where)
         for name, entry in found.tables.items():
             if entry.name != name:
                 raise ObjectCorrupt(f"{where}: the entry of {name} has the name {entry.name}", object=where)
@@ -179,7 +177,7 @@ class DirectoryCatalog:
             if new is None:
                 self._store.delete([key])
                 return True
-            data = _json(new)
+            data = new.encode()
             if not isinstance(put_until_told(self._store, key, self._clock, lambda: data), Done):
                 return False
         if new is not None and self._moving(name, self._newest_moving(name)) is not None:  # guarantee 4
@@ -190,7 +188,7 @@ class DirectoryCatalog:
     def _kept(self, name: str) -> Cut | None:
         key = paths.kept_cut(name)
         data = self._store.get(key)
-        return None if data is None else _checked(decode_model(Cut, data, key, "cut", CUT_FORMAT), name, key)
+        return None if data is None else _checked(Cut.decode(data, key), name, key)
 
     def _swap_moving(self, name: str, instead_of: Cut | None, new: Cut | None) -> bool:
         if instead_of is None and self._kept(name) is not None:
@@ -218,7 +216,7 @@ class DirectoryCatalog:
         if version is None:
             return None
         key = paths.moving_cut_version(name, version.version)
-        cut = decode_model(_Moving, version.data, key, "cut", CUT_FORMAT).cut
+        cut = _Moving.decode(version.data, key).cut
         return None if cut is None else _checked(cut, name, key)
 
     def _moving_family(self, name: str) -> Family:
@@ -239,7 +237,7 @@ class DirectoryCatalog:
 
     def _swap(self, family: Family, decide: Callable[[Version | None], V | None]) -> Swapped[V] | Declined:
         began = self._clock.now_ms()
-        swapped = swap(self._store, family, self._clock, decide, _encoded, self._known_to(family, began))
+        swapped = swap(self._store, family, self._clock, decide, _Stored.encode, self._known_to(family, began))
         version = swapped.found if isinstance(swapped, Declined) else swapped.version
         if isinstance(swapped, Swapped) and abs(self._clock.now_ms() - began) > _KNOWN_MS:
             newest = self._newest(family, known=False)
@@ -285,11 +283,3 @@ def _checked(cut: Cut, name: str, key: str) -> Cut:
     if cut.name != name:
         raise ObjectCorrupt(f"{key}: the cut has the name {cut.name[:100]}", object=key)
     return cut
-
-
-def _json(model: BaseModel) -> bytes:
-    return model.model_dump_json(exclude_none=True).encode()
-
-
-def _encoded(stored: _Stored) -> bytes:
-    return _json(stored)

@@ -5,29 +5,34 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated, Literal
 from uuid import uuid4
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, Field
 
 from lancewal_core.catalog.table_name import table_name
 from lancewal_core.process.clock import SystemClock
 from lancewal_core.store.address import place_of
-from lancewal_core.store.json_model import Version1, Word
+from lancewal_core.store.json_model import StoredVersion, Version1, Word
 from lancewal_core.store.json_object import WHOLE_MAX
 
 if TYPE_CHECKING:
     from lancewal_core.table.contract import Contract
 
-FORMAT = 1
 _URI_MAX = 4_096
 _TEXT_MAX = 32_767
 TableState = Literal["active", "dropped"]
 TableName = Annotated[str, AfterValidator(table_name)]
 
 
-class TableEntry(BaseModel):
+class CatalogRecord(StoredVersion):
+    """An object of a catalog.  Members that are None are left out of its JSON."""
+
+    def encode(self) -> bytes:
+        return self.model_dump_json(exclude_none=True).encode()
+
+
+class TableEntry(CatalogRecord):
     """One version of an entry.  Its table's contract counts where the two differ."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
+    what = "entry of a table"
     format: Version1 = 1
     name: TableName
     uri: Annotated[str, Field(min_length=1, max_length=_URI_MAX)]

@@ -13,16 +13,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TypeVar
 
-from lancewal_core.catalog.cut import FORMAT as CUT_FORMAT
 from lancewal_core.catalog.cut import Cut
-from lancewal_core.catalog.entry import FORMAT as ENTRY_FORMAT
 from lancewal_core.catalog.entry import TableEntry
 from lancewal_core.catalog.postgres.connections import Connections
 from lancewal_core.catalog.postgres.rows import Document, Documents
 from lancewal_core.catalog.report import Server, TableReport
 from lancewal_core.catalog.table_name import NAME_MAX
 from lancewal_core.errors import ObjectCorrupt
-from lancewal_core.store.json_model import decode_model
 
 D = TypeVar("D", TableEntry, Cut)
 _TIMELINE = slice(0, 8)
@@ -66,11 +63,11 @@ class PostgresCatalog:
 
     def _entry(self, name: str, text: str) -> TableEntry:
         where = f"{self.where}: {name[:NAME_MAX]} in {self._entries.table}"
-        return _checked(decode_model(TableEntry, text.encode(), where, "entry of a table", ENTRY_FORMAT), name, where)
+        return _checked(TableEntry.decode(text.encode(), where), name, where)
 
     def _cut(self, name: str, text: str) -> Cut:
         where = f"{self.where}: {name[:NAME_MAX]} in {self._cuts.table}"
-        return _checked(decode_model(Cut, text.encode(), where, "cut", CUT_FORMAT), name, where)
+        return _checked(Cut.decode(text.encode(), where), name, where)
 
     def server(self) -> Server:
         """Return the identity of the server that answers now."""
@@ -101,7 +98,7 @@ def _swap(rows: Documents, name: str, instead_of: D | None, new: D | None) -> bo
     if new is not None and new.name != name:
         raise AssertionError("an entry or a cut is stored under its own name")
     before = None if instead_of is None else instead_of.write_id
-    document = None if new is None else Document(new.write_id, new.model_dump_json(exclude_none=True))
+    document = None if new is None else Document(new.write_id, new.encode().decode())
     return rows.swap(name, before, document)
 
 

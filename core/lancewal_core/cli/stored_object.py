@@ -38,7 +38,7 @@ from lancewal_core.region.flushes.manifest import (
     decode_flush,
     flush_name,
 )
-from lancewal_core.region.loss_record import decode_loss
+from lancewal_core.region.loss_record import LossRecord
 from lancewal_core.region.pages.page_chain import newest
 from lancewal_core.region.pages.state_page import PageRecord, decode_page
 from lancewal_core.region.state import GenerationRecord, RegionState, decode_history
@@ -46,17 +46,17 @@ from lancewal_core.region.states import page_family, state_in
 from lancewal_core.store.object_kinds import kind_of
 from lancewal_core.store.object_store import ObjectStore
 from lancewal_core.table.contract import decode_contract, read_contract
-from lancewal_core.table.control import decode_control
-from lancewal_core.table.drain import decode_drain
-from lancewal_core.table.load_record import decode_load
-from lancewal_core.table.proof.store_proof import decode_way
+from lancewal_core.table.control import Control
+from lancewal_core.table.drain import Drain
+from lancewal_core.table.load_record import LoadRecord
+from lancewal_core.table.proof.store_proof import StoreWay
 from lancewal_core.table.protocol import fragment_files
-from lancewal_core.table.subscriptions.stored import decode_names, decode_subscription
+from lancewal_core.table.subscriptions.stored import StoredSubscription, SubscriptionNames
 from lancewal_core.table.watermarks import decode_merge_finished, decode_merge_record
 from lancewal_core.table.watermarks import kind_of as kind_of_record
 from lancewal_core.wal.bundle import decode_bundle
 from lancewal_core.wal.segment import EntryHeader, Fence, decode_segment, decode_trailer
-from lancewal_core.wal.writer_schemas import decode_schema
+from lancewal_core.wal.writer_schemas import StoredSchema
 
 T = TypeVar("T")
 Content = Mapping[str, Any]
@@ -125,7 +125,7 @@ def show_contract(stored: StoredObject) -> tuple[str, Content]:
 
 
 def show_control(stored: StoredObject) -> tuple[str, Content]:
-    control = decode_control(stored.data, stored.key)
+    control = Control.decode(stored.data, stored.key)
     return "control", {
         "version": paths.parse_control_version(stored.key),
         "ingest_paused_until_ms": control.ingest,
@@ -136,29 +136,29 @@ def show_control(stored: StoredObject) -> tuple[str, Content]:
 
 def show_drain(stored: StoredObject) -> tuple[str, Content]:
     version = paths.parse_drain_version(stored.key)
-    return "drain", {"version": version, **decode_drain(stored.data, stored.key).model_dump(mode="json")}
+    return "drain", {"version": version, **Drain.decode(stored.data, stored.key).model_dump(mode="json")}
 
 
 def show_writer_schema(stored: StoredObject) -> tuple[str, Content]:
     key, version = paths.parse_writer_schema_version(stored.key) or ("", 0)
-    found = decode_schema(stored.data, stored.key).model_dump(mode="json")
+    found = StoredSchema.decode(stored.data, stored.key).model_dump(mode="json")
     return "writer schema", {"schema": key, "version": version, **found}
 
 
 def show_subscription(stored: StoredObject) -> tuple[str, Content]:
     _, version = paths.parse_subscription_version(stored.key) or ("", 0)
-    return "subscription", {"of": version, **decode_subscription(stored.data, stored.key).model_dump(mode="json")}
+    return "subscription", {"of": version, **StoredSubscription.decode(stored.data, stored.key).model_dump(mode="json")}
 
 
 def show_subscription_names(stored: StoredObject) -> tuple[str, Content]:
     version = paths.parse_subscription_names(stored.key)
-    names = decode_names(stored.data, stored.key)
+    names = SubscriptionNames.decode(stored.data, stored.key)
     ids = [{"name": name, "id": id} for name, id in sorted(names.ids.items())]
     return "list of subscriptions", {"version": version, "subscriptions": ids, "write_id": names.write_id}
 
 
 def show_store_proof(stored: StoredObject) -> tuple[str, Content]:
-    return "store proof", decode_way(stored.data, stored.key).model_dump(mode="json")
+    return "store proof", StoreWay.decode(stored.data, stored.key).model_dump(mode="json")
 
 
 def show_segment(stored: StoredObject) -> tuple[str, Content]:
@@ -372,12 +372,12 @@ def _stretch(stored: StoredObject, manifest: str, side: SideFile, of: FlushedGen
 
 
 def show_loss(stored: StoredObject) -> tuple[str, Content]:
-    return "accepted loss", decode_loss(stored.data, stored.key).model_dump(mode="json")
+    return "accepted loss", LossRecord.decode(stored.data, stored.key).model_dump(mode="json")
 
 
 def show_load(stored: StoredObject) -> tuple[str, Content]:
     name = paths.parse_load_record(stored.key)
-    return "beginning of a load", {"name": name, **decode_load(stored.data, stored.key).model_dump(mode="json")}
+    return "beginning of a load", {"name": name, **LoadRecord.decode(stored.data, stored.key).model_dump(mode="json")}
 
 
 def show_merge_record(stored: StoredObject) -> tuple[str, Content]:

@@ -16,19 +16,17 @@ from functools import cached_property
 from typing import Annotated
 
 import google_crc32c
-from pydantic import BaseModel, ConfigDict, FailFast, Field
+from pydantic import FailFast, Field
 
 from lancewal_core.errors import Corrupt, FormatUnknown, ObjectCorrupt, StoreInconsistent
 from lancewal_core.keys.origin import MergedFrom
 from lancewal_core.names import paths
 from lancewal_core.names.ids import Making, Position
 from lancewal_core.process.clock import Clock
-from lancewal_core.store.json_model import Version1, Word, decode_model
+from lancewal_core.store.json_model import StoredModel, Version1, Word, decode_model
 from lancewal_core.store.json_object import JsonFault, region_named
 from lancewal_core.store.object_store import ObjectStore
 from lancewal_core.store.versioned import Declined, Family, Swapped, Version, newest_version, swap
-
-FORMAT = 1
 
 
 def catalog_family(making: Making | None) -> Family:
@@ -49,11 +47,7 @@ _Count = Annotated[int, Field(ge=0, le=2**63 - 1)]
 _Number = Annotated[int, Field(ge=-(2**63), le=2**63 - 1)]
 
 
-class _Stored(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class KeyPart(_Stored):
+class KeyPart(StoredModel):
     """Reference to a part: an object with sorted entries.  ``first`` and ``last`` are the numbers of its first and last
     entry."""
 
@@ -65,21 +59,21 @@ class KeyPart(_Stored):
     crc32c: _Count
 
 
-class CoveredFile(_Stored):
+class CoveredFile(StoredModel):
     """A data file of which a run has all physical rows."""
 
     name: Word
     rows: _Count
 
 
-class RunRegion(_Stored):
+class RunRegion(StoredModel):
     """A region through which rows of a run came: its name, and the position up to which it was merged."""
 
     name: str
     position: _Count
 
 
-class KeyRun(_Stored):
+class KeyRun(StoredModel):
     """A key run (``run``).  An entry's ``file`` is an index into ``files``, its ``region`` an index into ``regions``.  The
     parts are sorted by number."""
 
@@ -98,7 +92,7 @@ class KeyRun(_Stored):
         return sum(part.entries for part in self.parts)
 
 
-class KeyCatalog(_Stored):
+class KeyCatalog(StoredModel):
     """One version of the catalog.  If two runs cover one file, the first run counts for the file."""
 
     format: Version1 = 1
@@ -125,7 +119,7 @@ def decode_catalog(data: bytes, where: str) -> KeyCatalog:
         if google_crc32c.value(data) != int(checksum[1]):
             raise ObjectCorrupt(f"{where}, a key catalog, is corrupt: its checksum does not match", object=where)
         data += b"}"
-    catalog = decode_model(KeyCatalog, data, where, "key catalog", FORMAT)
+    catalog = decode_model(KeyCatalog, data, where, "key catalog")
     for run in catalog.runs:
         try:
             _ = run.merged_from

@@ -17,14 +17,12 @@ from collections.abc import Sequence
 from itertools import count
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, Field
 
 from lancewal_core.names import paths
 from lancewal_core.names.ids import Making, Position, Region
-from lancewal_core.store.json_model import Version1, Word, decode_model
+from lancewal_core.store.json_model import StoredVersion, Version1, Word
 from lancewal_core.store.object_store import Done, ObjectStore, put_new
-
-FORMAT = 1
 
 
 def _key_of_a_segment(text: str) -> str:
@@ -33,11 +31,10 @@ def _key_of_a_segment(text: str) -> str:
     return text
 
 
-class LossRecord(BaseModel):
+class LossRecord(StoredVersion):
     """Lost offsets [first, next), and who accepted the loss when."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
+    what = "loss record"
     format: Version1 = 1
     first: int = Field(ge=0)
     next: int = Field(ge=1)
@@ -52,6 +49,11 @@ class LossRecord(BaseModel):
     segment: Annotated[str, AfterValidator(_key_of_a_segment)] | None = None
     """Key of the lost WAL segment in which the offsets had been durable.  Earlier reads may have seen its rows."""
 
+    def encode(self) -> bytes:
+        # Records without these members keep the bytes that earlier releases gave them.
+        left_out = {name for name, value in (("kind", "offsets"), ("segment", None)) if getattr(self, name) == value}
+        return self.model_dump_json(indent=1, exclude=left_out).encode()
+
     def same(self, other: LossRecord) -> bool:
         """Return whether both records are of the same loss, whoever accepted it when."""
         mine, theirs = ((one.kind, one.first, one.next, one.segment) for one in (self, other))
@@ -62,8 +64,8 @@ def write_loss(store: ObjectStore, region: Region, loss: LossRecord, making: Mak
     """Store the record, unless an earlier try has stored a record of the same loss."""
     for number in count(1):
         key = paths.loss_record(region, Position(loss.first), making, number)
-        outcome = put_new(store, key, encode_loss(loss), "run the command again")
-        if isinstance(outcome, Done) or decode_loss(outcome.found, key).same(loss):
+        outcome = put_new(store, key, loss.encode(), "run the command again")
+        if isinstance(outcome, Done) or LossRecord.decode(outcome.found, key).same(loss):
             return
 
 
@@ -73,7 +75,7 @@ def read_losses(store: ObjectStore, region: Region, making: Making | None) -> tu
     for info in store.list(paths.losses_prefix(region, making)):
         data = store.get(info.key) if paths.parse_loss_record(info.key) is not None else None
         if data is not None:
-            found.append(decode_loss(data, info.key))
+            found.append(LossRecord.decode(data, info.key))
     return tuple(sorted(found, key=lambda loss: (loss.first, -loss.next)))
 
 
@@ -92,15 +94,3 @@ def replaced_below(losses: Sequence[LossRecord]) -> Position:
     """Return the position below which Kafka may have other records than those that were read; 0 if there is no such
     position."""
     return Position(max((loss.next for loss in losses if loss.kind == "replaced"), default=0))
-
-
-def encode_loss(loss: LossRecord) -> bytes:
-    # Records without these members keep the bytes that earlier releases gave them.
-    left_out = {name for name, value in (("kind", "offsets"), ("segment", None)) if getattr(loss, name) == value}
-    return loss.model_dump_json(indent=1, exclude=left_out).encode()
-
-
-def decode_loss(data: bytes, where: str) -> LossRecord:
-    """Decode a loss record.  Raise ``FormatUnknown`` for a later format, ``ObjectCorrupt`` for anything else that is
-    not a loss record."""
-    return decode_model(LossRecord, data, where, "loss record", FORMAT)

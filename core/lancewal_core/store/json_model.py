@@ -2,15 +2,39 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, ClassVar, Literal, Self, TypeVar
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, ValidationError
 
 from lancewal_core.errors import FormatUnknown, ObjectCorrupt
 from lancewal_core.names.words import word
 from lancewal_core.store.json_object import JsonFault, JsonObject, is_whole
 
 M = TypeVar("M", bound=BaseModel)
+
+
+class StoredModel(BaseModel):
+    """A value inside a stored object.  It never changes.  A member that this release does not know is a fault."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class StoredVersion(StoredModel):
+    """A model that is a whole object.  ``what`` is its name in messages."""
+
+    what: ClassVar[str]
+
+    def encode(self) -> bytes:
+        return self.model_dump_json(indent=1).encode()
+
+    @classmethod
+    def decode(cls, data: bytes, where: str) -> Self:
+        """Return the model in ``data``, the content of the object ``where``.
+
+        Raise ``FormatUnknown`` for a later format, ``ObjectCorrupt`` for anything else that is not such a model."""
+        return decode_model(cls, data, where, cls.what)
+
+
 Word = Annotated[str, AfterValidator(lambda text: word(text, "text"))]
 """An identifier (``words``)."""
 _SHOWN = 300
@@ -31,7 +55,7 @@ Version2 = Annotated[Literal[1, 2], BeforeValidator(_integer)]
 """Version of a format that has two."""
 
 
-def decode_model(model: type[M], data: bytes, where: str, what: str, newest_format: int) -> M:
+def decode_model(model: type[M], data: bytes, where: str, what: str, newest_format: int = 1) -> M:
     """Return the model in ``data``, the content of the object ``where``.  ``what`` is its name in messages.
 
     Raise ``FormatUnknown`` for a future ``format``, ``ObjectCorrupt`` for anything else that is not such a model.

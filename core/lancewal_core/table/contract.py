@@ -15,7 +15,7 @@ from typing import Annotated, Literal, Self
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from pydantic import AfterValidator, BaseModel, ConfigDict, FailFast, Field
+from pydantic import AfterValidator, FailFast, Field
 
 from lancewal_core.errors import (
     ActionNeeded,
@@ -48,7 +48,7 @@ from lancewal_core.settings.sections import (
     Policy,
     ValueFormat,
 )
-from lancewal_core.store.json_model import Version1, Version2, Word, decode_model
+from lancewal_core.store.json_model import StoredModel, Version1, Version2, Word, decode_model
 from lancewal_core.store.object_store import ObjectStore
 from lancewal_core.store.versioned import FIRST_VERSION, Declined, Family, Swapped, Version, newest_version, swap
 
@@ -162,10 +162,8 @@ def _key_form(text: str) -> KeyForm:
     return KeyForm(text)
 
 
-class Widening(BaseModel):
+class Widening(StoredModel):
     """A wider type that a column is to get.  The flusher writes its values, then the column has the type."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     type: str
     field_ids: Annotated[tuple[int, ...], FailFast()]
@@ -175,10 +173,8 @@ class Widening(BaseModel):
     """When a command asked for it, in milliseconds since 1970; if several did, the first."""
 
 
-class Column(BaseModel):
+class Column(StoredModel):
     """One column of the table."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: str
     type: str
@@ -224,20 +220,16 @@ class Column(BaseModel):
         return self.model_copy(update={**wider, "first_ids": self.ids, "widening": None})
 
 
-class FormerName(BaseModel):
+class FormerName(StoredModel):
     """A name that records may still use for a field."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     id: int
     """The field's id in ``Column.ids``."""
     name: str
 
 
-class DroppedField(BaseModel):
+class DroppedField(StoredModel):
     """A column, or a member of a struct, that was dropped."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: str
     within: int | None = None
@@ -246,10 +238,8 @@ class DroppedField(BaseModel):
     """Whether a record with this name is bad again.  Otherwise the name is passed over and counted."""
 
 
-class TableDrop(BaseModel):
+class TableDrop(StoredModel):
     """The drop of a table.  The version that says it is the last one, unless ``table undrop`` puts the next."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     since_ms: int = Field(ge=0)
     """When ``table drop`` wrote it, in milliseconds since 1970."""
@@ -257,10 +247,8 @@ class TableDrop(BaseModel):
     """Whether the deletion of the table's objects has begun.  Nothing brings the table back then."""
 
 
-class Contract(BaseModel):
+class Contract(StoredModel):
     """A contract (module docstring).  Positions are Kafka offsets to read next; windows are in seconds."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     format: Version2 = 1
     """2 once columns were changed, or if a term has a value that the first release does not know.  That release refuses such
@@ -297,7 +285,7 @@ class Contract(BaseModel):
     """Name of the records that are rows, in a topic of several types.  None: records of any name are."""
     schema_versions: Annotated[
         dict[Word, Annotated[int, Field(ge=2, le=SCHEMA_VERSIONS_MAX)]], Field(max_length=SCHEMAS_ACCEPTED_MAX)
-    ] = {}
+    ] = Field(default_factory=dict)
     """By the key of a writer schema, the newest version that counts.  Of all other schemas only version 1 counts."""
     key_forms: Annotated[
         tuple[Annotated[KeyForm, AfterValidator(_key_form)], ...], Field(max_length=KEY_FORMS_MAX)
@@ -534,7 +522,9 @@ def contract_family(making: Making | None) -> Family:
 def encode_contract(contract: Contract) -> bytes:
     # Terms without a value are left out: then the bytes are as before these terms existed.
     fields = Contract.model_fields
-    unset = {term for term in _LATER_TERMS if getattr(contract, term) == fields[term].default}
+    unset = {
+        term for term in _LATER_TERMS if getattr(contract, term) == fields[term].get_default(call_default_factory=True)
+    }
     return contract.model_dump_json(indent=1, exclude_none=True, exclude=unset).encode()
 
 

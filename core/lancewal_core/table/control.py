@@ -26,18 +26,17 @@ from collections.abc import Callable
 from enum import StrEnum
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from lancewal_core.errors import Corrupt, Refresh, Retry
 from lancewal_core.names import paths
 from lancewal_core.names.ids import Making
 from lancewal_core.process.clock import Clock, utc_text
 from lancewal_core.process.tasks import Task, Tasks
-from lancewal_core.store.json_model import Version1, Word, decode_model
+from lancewal_core.store.json_model import StoredVersion, Version1, Word
 from lancewal_core.store.object_store import ObjectStore
 from lancewal_core.store.versioned import Declined, Family, Version, newest_behind, newest_version, swap
 
-FORMAT = 1
 POLL_S = 5.0
 """Seconds between two looks.  A person waits for them; each process sends one GET as often."""
 RESUMED: Literal["resumed"] = "resumed"
@@ -53,11 +52,10 @@ class Service(StrEnum):
     FLUSHER = "flusher"
 
 
-class Control(BaseModel):
+class Control(StoredVersion):
     """One version of the control.  A service with None is not paused."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
+    what = "control"
     format: Version1 = 1
     ingest: Until | None = None
     flusher: Until | None = None
@@ -76,16 +74,6 @@ RUNNING = Control(write_id="none")
 
 def _family(making: Making | None) -> Family:
     return Family.made(making, paths.control_prefix, paths.control_version, paths.parse_control_version)
-
-
-def encode_control(control: Control) -> bytes:
-    return control.model_dump_json(indent=1).encode()
-
-
-def decode_control(data: bytes, where: str) -> Control:
-    """Decode a control.  Raise ``FormatUnknown`` for a later format, ``ObjectCorrupt`` for anything else that is not a
-    control."""
-    return decode_model(Control, data, where, "control", FORMAT)
 
 
 def until_text(until: Until) -> str:
@@ -128,12 +116,12 @@ def set_pause(
         after = changed(before, service, until)
         return None if after == before else after.model_copy(update={"write_id": new_id()})
 
-    outcome = swap(store, _family(making), clock, decide, encode_control)
+    outcome = swap(store, _family(making), clock, decide, Control.encode)
     return _decoded(outcome.found, making) if isinstance(outcome, Declined) else outcome.value
 
 
 def _decoded(found: Version | None, making: Making | None) -> Control:
-    return RUNNING if found is None else decode_control(found.data, paths.control_version(found.version, making))
+    return RUNNING if found is None else Control.decode(found.data, paths.control_version(found.version, making))
 
 
 # -- the services' side (step 2) -------------------------------------------------------------------------------

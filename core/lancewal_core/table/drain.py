@@ -33,28 +33,26 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from lancewal_core.errors import ContractMismatch, ObjectCorrupt, PartitionCountChanged, counted
 from lancewal_core.names import paths
 from lancewal_core.names.ids import Position
 from lancewal_core.process.clock import Clock
-from lancewal_core.store.json_model import Version1, Word, decode_model
+from lancewal_core.store.json_model import StoredVersion, Version1, Word
 from lancewal_core.store.object_store import ObjectStore
 from lancewal_core.store.versioned import Declined, Family, Version, newest_version, swap
 from lancewal_core.table.contract import Contract, changed_terms, read_contract_version
 
-FORMAT = 1
 _INT64_MAX = 2**63 - 1
 _DEPENDS_ON = frozenset({"topic", "topic_id", "partitions"})
 """Terms of the contract that a drain belongs to: with another value of such a term there is another drain."""
 
 
-class Drain(BaseModel):
+class Drain(StoredVersion):
     """One version of the drain."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
+    what = "drain"
     format: Version1 = 1
     contract_version: int = Field(ge=1)
     """Version of the contract whose partitions are drained: the oldest version with these partitions
@@ -82,16 +80,6 @@ def takes_no_more(topic: str, partitions: int, of_contract: int) -> str:
 
 def _family(contract: Contract) -> Family:
     return Family.made(contract.making, paths.drain_prefix, paths.drain_version, paths.parse_drain_version)
-
-
-def encode_drain(drain: Drain) -> bytes:
-    return drain.model_dump_json(indent=1).encode()
-
-
-def decode_drain(data: bytes, where: str) -> Drain:
-    """Decode a drain.  Raise ``FormatUnknown`` for a later format, ``ObjectCorrupt`` for anything else that is not a
-    drain."""
-    return decode_model(Drain, data, where, "drain", FORMAT)
 
 
 def read_drain(store: ObjectStore, contract: Contract) -> Drain | None:
@@ -133,7 +121,7 @@ def begin(
         after = before.model_copy(update={"partitions": partitions, "to": to, "new": new})
         return None if after == before else after.model_copy(update={"write_id": new_id()})
 
-    outcome = swap(store, _family(contract), clock, decide, encode_drain)
+    outcome = swap(store, _family(contract), clock, decide, Drain.encode)
     if isinstance(outcome, Declined):
         found = _of(store, contract, outcome.found)
         assert found is not None  # else one would have been written
@@ -160,7 +148,7 @@ def note_new(
         new = tuple(sorted({*before.new, *at}))
         return before.model_copy(update={"to": to, "new": new, "write_id": new_id()})
 
-    swap(store, _family(contract), clock, decide, encode_drain)
+    swap(store, _family(contract), clock, decide, Drain.encode)
 
 
 def close(
@@ -187,7 +175,7 @@ def close(
             return None
         return (before or ended).model_copy(update={"closed": True, "write_id": new_id()})
 
-    swap(store, _family(contract), clock, decide, encode_drain)
+    swap(store, _family(contract), clock, decide, Drain.encode)
 
 
 def check_open(contract: Contract, drain: Drain) -> None:
@@ -206,7 +194,7 @@ def _of(store: ObjectStore, contract: Contract, found: Version | None) -> Drain 
     if found is None:
         return None
     where = paths.drain_version(found.version, contract.making)
-    drain = decode_drain(found.data, where)
+    drain = Drain.decode(found.data, where)
     if drain.contract_version > contract.version:
         return drain
     if drain.contract_version < contract.version and drain.contract_version != drained_since(store, contract):

@@ -7,34 +7,44 @@ forgotten, its load would begin again.  Its key is ``paths.load_record``.
 
 from __future__ import annotations
 
-import json
-from typing import Annotated
+from typing import Annotated, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from lancewal_core.errors import InvalidInput, ObjectCorrupt
 from lancewal_core.names import paths
 from lancewal_core.names.ids import Generation, Making, Region
-from lancewal_core.store.json_model import Version1, Word, decode_model
+from lancewal_core.store.json_model import StoredVersion, Version1, Word
 from lancewal_core.store.json_object import JsonFault, region_named
 from lancewal_core.store.object_store import Done, ObjectStore, put_new
 from lancewal_core.table.contract import Contract
 
-FORMAT = 1
 NAME_MAX = 200
 
 
-class LoadRecord(BaseModel):
+class LoadRecord(StoredVersion):
     """The newest merged generation of each region (0: none)."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
+    what = "beginning of a load"
     format: Version1 = 1
     began_at_ms: int
     topic_id: Word
     """Topic id of the contract then: regions of another topic are not those of today."""
     merged: dict[str, Annotated[int, Field(ge=0, le=2**63 - 1)]]
     """Newest merged generations, by the region's name."""
+
+    @classmethod
+    def decode(cls, data: bytes, where: str) -> Self:
+        """Decode as every ``StoredVersion``.  ``ObjectCorrupt`` also if ``merged`` has a name that no region has."""
+        record = super().decode(data, where)
+        try:
+            for name in record.merged:
+                region_named(name)
+        except JsonFault as error:
+            raise ObjectCorrupt(
+                f"{where}, which records the beginning of a load, is corrupt: {error}", object=where
+            ) from error
+        return record
 
     def generation(self, region: Region) -> Generation:
         """Return the region's newest generation that was merged before the load began; 0 if there was none."""
@@ -56,11 +66,11 @@ def begin_load(
     if look_only:
         found = store.get(key)
     else:
-        outcome = put_new(store, key, encode_load(record), "run the command again")
+        outcome = put_new(store, key, record.encode(), "run the command again")
         found = None if isinstance(outcome, Done) else outcome.found
     if found is None:
         return record
-    began = decode_load(found, key)
+    began = LoadRecord.decode(found, key)
     if began.topic_id != contract.topic_id:
         raise InvalidInput(
             f"the load {name} began while the table's topic had id {began.topic_id}; now it has {contract.topic_id}, and "
@@ -74,21 +84,3 @@ def read_loads(store: ObjectStore, making: Making | None) -> tuple[str, ...]:
     """Return the names of all loads that ever began."""
     names = (paths.parse_load_record(info.key) for info in store.list(paths.loads_prefix(making)))
     return tuple(sorted(name for name in names if name is not None))
-
-
-def encode_load(record: LoadRecord) -> bytes:
-    return json.dumps(record.model_dump(), indent=1).encode()
-
-
-def decode_load(data: bytes, where: str) -> LoadRecord:
-    """Decode the beginning of a load.  Raise ``FormatUnknown`` for a later format, ``ObjectCorrupt`` for anything else
-    that is not one."""
-    record = decode_model(LoadRecord, data, where, "beginning of a load", FORMAT)
-    try:
-        for name in record.merged:
-            region_named(name)
-    except JsonFault as error:
-        raise ObjectCorrupt(
-            f"{where}, which records the beginning of a load, is corrupt: {error}", object=where
-        ) from error
-    return record

@@ -23,20 +23,19 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from lancewal_core.errors import ObjectCorrupt, ObjectMissing, SchemaIdReused, TooManySchemas
 from lancewal_core.names import paths
 from lancewal_core.names.ids import Making, Position, SchemaKey
 from lancewal_core.process.clock import Clock
-from lancewal_core.store.json_model import Version1, Word, decode_model
+from lancewal_core.store.json_model import StoredModel, StoredVersion, Version1, Word
 from lancewal_core.store.json_object import WHOLE_MAX
 from lancewal_core.store.object_store import Done, ObjectStore
 from lancewal_core.store.versioned import Family, put_until_told
 
-FORMAT = 1
 SCHEMA_BYTES_MAX = 1 << 20
 """Most bytes of a schema's texts, those of its references included.  Confluent's registry stores at most as much."""
 SCHEMAS_MAX = 10_000
@@ -75,29 +74,37 @@ class WriterSchema:
         return all(a == b or _same_json(a, b) for a, b in zip(ours, theirs, strict=True))
 
 
-class SchemaReference(BaseModel):
+class SchemaReference(StoredModel):
     """A schema that another one refers to."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: str
     text: str
 
 
-class StoredSchema(BaseModel):
+class StoredSchema(StoredVersion):
     """One version of a writer schema."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
+    what = "writer schema"
     format: Version1 = 1
     kind: SchemaKind | Literal["unknown"]
     text: str = ""
     references: Annotated[tuple[SchemaReference, ...], Field(max_length=REFERENCES_MAX)] = ()
-    since: dict[str, Annotated[int, Field(ge=0, le=WHOLE_MAX)]] = {}
+    since: dict[str, Annotated[int, Field(ge=0, le=WHOLE_MAX)]] = Field(default_factory=dict)
     """By the partition's number, the position from which this version counts.  In other partitions it counts from the first
     record on.  Empty in version 1."""
     write_id: Word
     """Differs in every version: tells a lost reply from a lost race."""
+
+    @classmethod
+    def decode(cls, data: bytes, where: str) -> Self:
+        """Decode as every ``StoredVersion``.  ``ObjectCorrupt`` also if version 1 does not count from the first record."""
+        found = super().decode(data, where)
+        parsed = paths.parse_writer_schema_version(where)
+        if parsed is not None and parsed[1] == 1 and found.since:
+            raise ObjectCorrupt(
+                f"{where} is corrupt: version 1 of a schema counts from the first record on", object=where
+            )
+        return found
 
     @property
     def writer(self) -> WriterSchema | None:
@@ -127,20 +134,6 @@ def schema_family(key: SchemaKey, making: Making | None) -> Family:
 
     prefix = paths.writer_schema_prefix(key, making)
     return Family(prefix, lambda version: paths.writer_schema_version(key, version, making), parse)
-
-
-def encode_schema(schema: StoredSchema) -> bytes:
-    return schema.model_dump_json(indent=1).encode()
-
-
-def decode_schema(data: bytes, where: str) -> StoredSchema:
-    """Decode a version of a schema.  Raise ``FormatUnknown`` for a later format, ``ObjectCorrupt`` for anything else that is
-    not one."""
-    found = decode_model(StoredSchema, data, where, "writer schema", FORMAT)
-    parsed = paths.parse_writer_schema_version(where)
-    if parsed is not None and parsed[1] == 1 and found.since:
-        raise ObjectCorrupt(f"{where} is corrupt: version 1 of a schema counts from the first record on", object=where)
-    return found
 
 
 class WriterSchemas:
@@ -189,7 +182,7 @@ class WriterSchemas:
         """Return all versions, of which the first ones are ``versions``."""
         family, found = schema_family(key, self._making), list(versions)
         while (data := self._store.get(family.key(len(found) + 1))) is not None:
-            found.append(decode_schema(data, family.key(len(found) + 1)))
+            found.append(StoredSchema.decode(data, family.key(len(found) + 1)))
         return tuple(found)
 
     def put_first(
@@ -206,9 +199,7 @@ class WriterSchemas:
         first, versions = stored_schema(schema, new_id()), tuple[StoredSchema, ...]()
         if self._has_room(MARKS_MAX if schema is None else SCHEMAS_MAX):
             # No request before the put: records wait for it.
-            stored = put_until_told(
-                self._store, schema_family(key, self._making).key(1), clock, lambda: encode_schema(first)
-            )
+            stored = put_until_told(self._store, schema_family(key, self._making).key(1), clock, lambda: first.encode())
             if isinstance(stored, Done):
                 self._number += 1
                 versions = (first,)

@@ -28,7 +28,6 @@ from lancewal_core.wal.writer_schemas import (
     WriterSchema,
     WriterSchemas,
     check_size,
-    encode_schema,
     schema_family,
     stored_schema,
 )
@@ -110,7 +109,7 @@ def _put(context: IngestContext, key: SchemaKey, version: int, schema: StoredSch
             )
         return schema
 
-    swap(context.store, schema_family(key, context.contract.making), context.clock, decide, encode_schema)
+    swap(context.store, schema_family(key, context.contract.making), context.clock, decide, StoredSchema.encode)
 
 
 def _alike(one: StoredSchema, other: StoredSchema) -> bool:

@@ -18,13 +18,13 @@ from lancewal_core.keys.catalog import decode_catalog
 from lancewal_core.names.ids import LogId, OwnerId
 from lancewal_core.names.proto import mem_wal_pb2, wal_segment_pb2
 from lancewal_core.names.words import WORD_MAX, as_word, is_word
-from lancewal_core.region.loss_record import decode_loss
+from lancewal_core.region.loss_record import LossRecord
 from lancewal_core.region.pages.state_page import encode_page
 from lancewal_core.region.state import decode_history, decode_state, encode_state
 from lancewal_core.table.contract import decode_contract
-from lancewal_core.table.control import decode_control
-from lancewal_core.table.drain import decode_drain
-from lancewal_core.table.load_record import decode_load
+from lancewal_core.table.control import Control
+from lancewal_core.table.drain import Drain
+from lancewal_core.table.load_record import LoadRecord
 from lancewal_core.table.protocol import TransactionInfo
 from lancewal_core.table.watermarks import decode_merge_finished, decode_merge_record, merge_properties, watermarks_of
 from lancewal_core.wal.entry import RejectedOffset
@@ -71,10 +71,10 @@ def member(*path: str | int) -> Put:
 
 JSON: dict[str, tuple[str, Callable[[bytes, str], object], tuple[tuple[str | int, ...], ...]]] = {
     "contract": ("contract", decode_contract, (("table_uuid",), ("topic",), ("topic_id",))),
-    "control": ("control", decode_control, (("write_id",),)),
-    "drain": ("drain", decode_drain, (("write_id",),)),
-    "accepted loss": ("accepted loss", decode_loss, (("accepted_by",), ("segment",))),
-    "beginning of a load": ("beginning of a load", decode_load, (("topic_id",),)),
+    "control": ("control", Control.decode, (("write_id",),)),
+    "drain": ("drain", Drain.decode, (("write_id",),)),
+    "accepted loss": ("accepted loss", LossRecord.decode, (("accepted_by",), ("segment",))),
+    "beginning of a load": ("beginning of a load", LoadRecord.decode, (("topic_id",),)),
     "merge record": ("merge record", decode_merge_record, (("merge",), ("kind",))),
     "key catalog": (
         "key catalog",

@@ -22,8 +22,6 @@ from lancewal_core.table.control import (
     ControlReader,
     ControlWatch,
     Service,
-    decode_control,
-    encode_control,
     read_control,
 )
 from tests.support.pauses import pause, resume
@@ -146,7 +144,7 @@ def test_what_cannot_be_read_leaves_it_as_it_is(
     store.plain.put_if_absent(paths.control_version(3, None), b"{")
     assert reader.read() == until
     assert isinstance(reader.problem, ObjectCorrupt)
-    store.plain.put_if_absent(paths.control_version(4, None), encode_control(Control(write_id="4")))
+    store.plain.put_if_absent(paths.control_version(4, None), Control.encode(Control(write_id="4")))
     assert reader.read() is None
     assert reader.problem is None
 
@@ -170,10 +168,10 @@ def test_the_watch_looks_at_the_start_and_then_now_and_then(
 
 def test_other_formats_are_named() -> None:
     with pytest.raises(FormatUnknown, match="format 2"):
-        decode_control(b'{"format": 2}', "here")
+        Control.decode(b'{"format": 2}', "here")
     for damaged in (b"", b"[]", b'{"write_id": "a", "ingest": -1}', b'{"write_id": "a", "reader": 5}'):
         with pytest.raises(ObjectCorrupt, match="here"):
-            decode_control(damaged, "here")
+            Control.decode(damaged, "here")
 
 
 # -- the commands ----------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from lancewal_core.names import paths
 from lancewal_core.names.ids import Position
 from lancewal_core.process.clock import SystemClock
 from lancewal_core.table.contract import Contract, encode_contract
-from lancewal_core.table.drain import Drain, begin, check_open, close, drained_since, encode_drain, note_new, read_drain
+from lancewal_core.table.drain import Drain, begin, check_open, close, drained_since, note_new, read_drain
 from tests.golden.json_formats import CONTRACT
 from tests.twins.memory_store import MemoryStore
 
@@ -20,7 +20,7 @@ CONTRACT_OF_TWO = CONTRACT.model_copy(update={"version": 1, "partitions": 2, "st
 def test_a_drain_of_other_partitions_is_named(to: tuple[int, ...], new: tuple[int, ...]) -> None:
     store, clock = MemoryStore(SystemClock()), SystemClock()
     drain = Drain(contract_version=CONTRACT_OF_TWO.version, partitions=3, to=to, new=new, write_id="x")
-    store.put_if_absent(paths.drain_version(1, None), encode_drain(drain))
+    store.put_if_absent(paths.drain_version(1, None), drain.encode())
     with pytest.raises(ObjectCorrupt, match=paths.drain_version(1, None)):
         read_drain(store, CONTRACT_OF_TWO)
     with pytest.raises(ObjectCorrupt, match=paths.drain_version(1, None)):

@@ -14,14 +14,7 @@ from lancewal_core.names.words import is_schema_key
 from lancewal_core.process.clock import SystemClock
 from lancewal_core.store.object_store import Stored
 from lancewal_core.wal import writer_schemas
-from lancewal_core.wal.writer_schemas import (
-    SCHEMA_BYTES_MAX,
-    WriterSchema,
-    WriterSchemas,
-    decode_schema,
-    encode_schema,
-    stored_schema,
-)
+from lancewal_core.wal.writer_schemas import SCHEMA_BYTES_MAX, StoredSchema, WriterSchema, WriterSchemas, stored_schema
 from tests.twins.memory_store import MemoryStore
 
 KEY = SchemaKey("id-7")
@@ -70,7 +63,7 @@ def test_a_later_version_is_read_when_it_is_asked_for(store: MemoryStore) -> Non
     ours.read(KEY)
     second = stored_schema(WriterSchema("avro", '"int"'), "b", {3: Position(100)})
     key = paths.writer_schema_version(KEY, 2, MAKING)
-    assert isinstance(store.put_if_absent(key, encode_schema(second)), Stored)
+    assert isinstance(store.put_if_absent(key, second.encode()), Stored)
     assert ours.read(KEY) == first
     assert ours.read(KEY, 2) == ours.known(KEY) == (*first, second)
 
@@ -138,10 +131,10 @@ def test_a_store_without_a_verdict_puts_nothing_into_memory(
 
 
 def test_version_1_names_no_position() -> None:
-    data = encode_schema(stored_schema(LONG, "a", {0: Position(1)}))
+    data = StoredSchema.encode(stored_schema(LONG, "a", {0: Position(1)}))
     with pytest.raises(ObjectCorrupt, match="from the first record on"):
-        decode_schema(data, paths.writer_schema_version(KEY, 1, None))
-    assert decode_schema(data, paths.writer_schema_version(KEY, 2, None)).since == {"0": 1}
+        StoredSchema.decode(data, paths.writer_schema_version(KEY, 1, None))
+    assert StoredSchema.decode(data, paths.writer_schema_version(KEY, 2, None)).since == {"0": 1}
 
 
 @pytest.mark.parametrize("text", ["id-1", "id-4294967295", "guid-0f8fad5b-d9cb-469f-a165-70867728950e"])

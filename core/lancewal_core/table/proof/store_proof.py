@@ -31,28 +31,24 @@ from pathlib import Path
 from typing import assert_never
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict
-
 from lancewal_core.names import paths
 from lancewal_core.process.library_errors import way_on
 from lancewal_core.process.tasks import Tasks
 from lancewal_core.store.address import local_folder, split_address, whole_address
-from lancewal_core.store.json_model import Version1, decode_model
+from lancewal_core.store.json_model import StoredVersion, Version1
 from lancewal_core.store.object_store import ObjectStore, PutUnknown, Stored, Taken
 from lancewal_core.store.refusal import refusal_of_puts
 from lancewal_core.store.schemes import SCHEMES, endpoint_of
 from lancewal_core.table.proof.store_probe import check_links, check_store, unsafe
 
-FORMAT = 1
 _FOLDER = "file"
 _HOSTED = ("aws_virtual_hosted_style_request", "virtual_hosted_style_request")
 
 
-class StoreWay(BaseModel):
+class StoreWay(StoredVersion):
     """The store as a process sees it."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
+    what = "store proof"
     format: Version1 = 1
     endpoint: str
     """Scheme, host and port; empty: that of the bucket's region.  ``file``: a local folder."""
@@ -82,17 +78,7 @@ class StoreWay(BaseModel):
 
     @property
     def key(self) -> str:
-        return paths.store_proof(hashlib.sha256(encode_way(self)).hexdigest())
-
-
-def encode_way(way: StoreWay) -> bytes:
-    return way.model_dump_json(indent=1).encode()
-
-
-def decode_way(data: bytes, where: str) -> StoreWay:
-    """Decode the proof of a store.  Raise ``FormatUnknown`` for a later format, ``ObjectCorrupt`` for anything else
-    that is not one."""
-    return decode_model(StoreWay, data, where, "store proof", FORMAT)
+        return paths.store_proof(hashlib.sha256(self.encode()).hexdigest())
 
 
 def check_way(way: StoreWay, name: str) -> None:
@@ -104,7 +90,7 @@ def check_way(way: StoreWay, name: str) -> None:
 def prove_store(store: ObjectStore, tasks: Tasks, way: StoreWay, uri: str, new_id: Callable[[], str]) -> None:
     """Prove a store by steps 1 to 3 of the module docstring.  Errors are those of ``check_store``."""
     check_way(way, new_id())
-    record = encode_way(way)
+    record = way.encode()
     # Step 1
     if store.get(way.key) == record:
         # Step 2

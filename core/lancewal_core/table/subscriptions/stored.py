@@ -6,20 +6,19 @@ right to write in that folder alone.
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from lancewal_core.errors import InvalidInput, ObjectCorrupt
 from lancewal_core.names import paths
 from lancewal_core.names.ids import Generation, Making, Position, Region, TableVersion
 from lancewal_core.names.words import is_word
-from lancewal_core.store.json_model import Version1, Word, decode_model
+from lancewal_core.store.json_model import StoredModel, StoredVersion, Version1, Word
 from lancewal_core.store.json_object import WHOLE_MAX, JsonFault, region_named
 from lancewal_core.store.versioned import Family
 from lancewal_core.table.watermarks import Watermark
 
-FORMAT = 1
 NAME_MAX = 64
 NAME_FORM = f"1 to {NAME_MAX} characters of [a-zA-Z0-9._-], neither '.' nor '..'"
 SUBSCRIPTIONS_MAX = 1_000
@@ -28,13 +27,12 @@ _RECEIPT_MAX = 32 << 20
 _Whole = Annotated[int, Field(ge=0, le=WHOLE_MAX)]
 
 
-class SubscriptionNames(BaseModel):
+class SubscriptionNames(StoredVersion):
     """One version of the list of subscriptions: the id of each, by its name."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
+    what = "list of subscriptions"
     format: Version1 = 1
-    ids: Annotated[dict[Word, Word], Field(max_length=SUBSCRIPTIONS_MAX)] = {}
+    ids: Annotated[dict[Word, Word], Field(max_length=SUBSCRIPTIONS_MAX)] = Field(default_factory=dict)
     write_id: Word
     """Differs in every version: tells a lost reply from a lost race."""
 
@@ -43,20 +41,17 @@ NO_NAMES = SubscriptionNames(write_id="none")
 """The list of a table in which nobody has created a subscription."""
 
 
-class MergedMark(BaseModel):
+class MergedMark(StoredModel):
     """The newest merged generation of a region, and the position after it."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     generation: _Whole
     next: _Whole
 
 
-class StoredSubscription(BaseModel):
+class StoredSubscription(StoredVersion):
     """One version of a subscription."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
+    what = "subscription"
     format: Version1 = 1
     name: Word
     receipt: Annotated[str, Field(min_length=1, max_length=_RECEIPT_MAX)]
@@ -73,6 +68,17 @@ class StoredSubscription(BaseModel):
     committed_at_ms: _Whole
     """Time of this version, by the clock of its writer."""
     write_id: Word
+
+    @classmethod
+    def decode(cls, data: bytes, where: str) -> Self:
+        """Decode as every ``StoredVersion``.  ``ObjectCorrupt`` also if ``merged`` has a name that no region has."""
+        found = super().decode(data, where)
+        try:
+            for name in found.merged:
+                region_named(name)
+        except JsonFault as error:
+            raise ObjectCorrupt(f"{where} is not a subscription: {error}", object=where) from error
+        return found
 
     @property
     def marks(self) -> dict[Region, Watermark]:
@@ -110,29 +116,3 @@ def subscription_family(id: str, making: Making | None) -> Family:
     return Family(
         paths.subscription_prefix(id, making), lambda version: paths.subscription_version(id, version, making), parse
     )
-
-
-def encode_names(names: SubscriptionNames) -> bytes:
-    return names.model_dump_json(indent=1).encode()
-
-
-def decode_names(data: bytes, where: str) -> SubscriptionNames:
-    """Decode a list of subscriptions.  Raise ``FormatUnknown`` for a later format, ``ObjectCorrupt`` for anything else
-    that is not one."""
-    return decode_model(SubscriptionNames, data, where, "list of subscriptions", FORMAT)
-
-
-def encode_subscription(subscription: StoredSubscription) -> bytes:
-    return subscription.model_dump_json(indent=1).encode()
-
-
-def decode_subscription(data: bytes, where: str) -> StoredSubscription:
-    """Decode a version of a subscription.  Raise ``FormatUnknown`` for a later format, ``ObjectCorrupt`` for anything
-    else that is not one."""
-    found = decode_model(StoredSubscription, data, where, "subscription", FORMAT)
-    try:
-        for name in found.merged:
-            region_named(name)
-    except JsonFault as error:
-        raise ObjectCorrupt(f"{where} is not a subscription: {error}", object=where) from error
-    return found

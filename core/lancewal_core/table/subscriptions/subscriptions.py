@@ -73,10 +73,6 @@ from lancewal_core.table.subscriptions.stored import (
     StoredSubscription,
     SubscriptionNames,
     check_name,
-    decode_names,
-    decode_subscription,
-    encode_names,
-    encode_subscription,
     names_family,
     subscription_family,
 )
@@ -124,7 +120,7 @@ def read_names(store: ObjectStore, making: Making | None, tasks: Tasks | None = 
 
 
 def decoded_names(found: Version | None, making: Making | None) -> SubscriptionNames:
-    return NO_NAMES if found is None else decode_names(found.data, names_family(making).key(found.version))
+    return NO_NAMES if found is None else SubscriptionNames.decode(found.data, names_family(making).key(found.version))
 
 
 def decoded_subscription(found: Version | None, name: str, id: str, making: Making | None) -> StoredSubscription:
@@ -136,7 +132,7 @@ def decoded_subscription(found: Version | None, name: str, id: str, making: Maki
             "list",
             object=family.key(FIRST_VERSION),
         )
-    return decode_subscription(found.data, family.key(found.version))
+    return StoredSubscription.decode(found.data, family.key(found.version))
 
 
 def read_stored(opened: OpenedTable) -> dict[str, StoredSubscription | Corrupt | ObjectMissing]:
@@ -204,7 +200,7 @@ class KeptSubscriptions:
         opened, id = self._opened, self._new_id()
         # Step 1
         first = self._stored(name, needs, opened.clock.now_ms())
-        put_own(opened.store, subscription_family(id, self._making).key(FIRST_VERSION), encode_subscription(first))
+        put_own(opened.store, subscription_family(id, self._making).key(FIRST_VERSION), first.encode())
 
         # Step 2
         def added(names: SubscriptionNames) -> Mapping[str, str]:
@@ -258,7 +254,9 @@ class KeptSubscriptions:
             stored = self._stored(name, needs, newest.created_at_ms)
             return stored.model_copy(update={"sure": newest.sure and forward})
 
-        outcome = swap(opened.store, subscription_family(id, self._making), opened.clock, decide, encode_subscription)
+        outcome = swap(
+            opened.store, subscription_family(id, self._making), opened.clock, decide, StoredSubscription.encode
+        )
         ours = before[-1] if isinstance(outcome, Declined) else outcome.value
         # Step 2
         try:
@@ -312,7 +310,7 @@ class KeptSubscriptions:
             return new.model_copy(update={"write_id": self._new_id()}) if newest == ours else None
 
         family = subscription_family(id, self._making)
-        swap(self._opened.store, family, self._opened.clock, decide, encode_subscription)
+        swap(self._opened.store, family, self._opened.clock, decide, StoredSubscription.encode)
         return new
 
     def id_of(self, name: str, wanted: str | None = None) -> str:
@@ -345,7 +343,7 @@ class KeptSubscriptions:
             after = dict(change(names))
             return None if after == names.ids else SubscriptionNames(ids=after, write_id=self._new_id())
 
-        swap(self._opened.store, names_family(self._making), self._opened.clock, decide, encode_names)
+        swap(self._opened.store, names_family(self._making), self._opened.clock, decide, SubscriptionNames.encode)
 
     def _stored(self, name: str, needs: Needs, created_ms: int) -> StoredSubscription:
         return StoredSubscription(
