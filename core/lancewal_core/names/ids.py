@@ -57,6 +57,11 @@ class Region:
         """Make an error about the partition in Kafka: its message begins with topic and partition, and it carries both."""
         return kind(f"topic {self.topic} partition {self.partition}: {message}", **self.place, **where)
 
+    def record_error(self, kind: type[E], offset: int, message: str, **where: object) -> E:
+        """Make an error about a record: its message begins with topic, partition and offset, and it carries all three."""
+        place = f"topic {self.topic} partition {self.partition} offset {offset}"
+        return kind(f"{place}: {message}", **{**where, **self.place, "offset": offset})
+
     @staticmethod
     def parse(name: str) -> Region:
         """Inverse of ``name``.  A topic name never holds a slash (Kafka allows ``[a-zA-Z0-9._-]``)."""

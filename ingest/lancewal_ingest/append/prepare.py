@@ -28,34 +28,20 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lancewal_core.errors import (
-    BadRecord,
-    ColumnUnknown,
-    KeyFormChanged,
-    LancewalError,
-    Misrouted,
-    WrongFormat,
-    counted,
-)
+from lancewal_core.errors import LancewalError, counted
 from lancewal_core.names.ids import Position, Region
 from lancewal_core.record_keys.key_form import KeyForm
 from lancewal_core.rows.murmur2 import NO_PARTITION
 from lancewal_core.rows.row_range import RowRange
 from lancewal_core.rows.schema import OFFSET, OP, Op
 from lancewal_core.settings.sections import Policy
-from lancewal_core.table.contract import (
-    KEY_FORM_CHANGED,
-    MISROUTED,
-    OTHER_RECORD,
-    TRUNCATE,
-    UNAVAILABLE_VALUE,
-    Contract,
-)
+from lancewal_core.table.contract import KEY_FORM_CHANGED, MISROUTED, Contract
 from lancewal_core.table.drain import Drain
 from lancewal_core.wal.entry import FIRST_RECORDS, Entry, NoRowYet, RejectedOffset
 from lancewal_ingest.append.draining import DrainLimit
 from lancewal_ingest.append.routing import Partitions, routing_of
 from lancewal_ingest.append.shared_rows import SharedPart
+from lancewal_ingest.append.stops import UNKNOWN_COLUMN, stopped_by, stopped_by_format, stopped_by_misrouted
 from lancewal_ingest.decode.decoder import Decoder
 from lancewal_ingest.decode.metadata import MetadataColumns
 from lancewal_ingest.decode.naming import OtherName, naming_of
@@ -71,18 +57,6 @@ R = TypeVar("R", Rejected, RejectedOffset)
 TOGETHER_BYTES = 8 << 20
 """Most weight of regions that are decoded together into one batch.  While one of them keeps its rows, the whole batch
 stays in memory.  A single region may weigh more."""
-_FOR_COLUMNS: Mapping[str, str] = MappingProxyType(
-    {
-        "unknown_column": "If the records are right, add the member as a column: `lancewal table alter --add-column`. With "
-        "`field` the column has another name. Or pass such members over: `--on unknown-column=ignore`. The dead letters name "
-        "the member (`lancewal dead-letter list`). ",
-        "type": "If the records are right, the column needs another type. In plain JSON it may need a "
-        "form, such as `json: number_text`. Drop it, and add it so in a second call: `lancewal table alter --add-column`. ",
-    }
-)
-"""Advice about the columns, by the kind of the rejected records."""
-_UNKNOWN_COLUMN, _RANGE = "unknown_column", "range"
-_WIDER = "If the source has a wider type now: `lancewal table alter --widen-column`. "
 _RECORD_BYTES = 1 << 10
 """Least weight that a record counts for in this limit: more than some thousand records at a time gain nothing."""
 
@@ -347,76 +321,23 @@ class Preparer:
         other = self._other_format(consumed, rows, rejected)
         if other is not None and (bad is None or other.offset < bad.offset):
             found = f"{other.message} ({other.kind})" if other.kind == WRONG_FORMAT else _all_bad(rejected, other)
-            error = WrongFormat(
-                f"topic {region.topic} partition {region.partition} offset {other.offset}: {found}. The partition has no row "
-                f"yet, and table.on_wrong_format is 'stop'. {_FOR_COLUMNS.get(other.kind, '')}To make bad records of them, "
-                "without a restart: `lancewal table alter --on wrong-format=dead-letter`; to go on without this record "
-                f"alone: `lancewal offset reject {region.topic}-{region.partition}-{other.offset}`",
-                **region.place, offset=other.offset,
-            )  # fmt: skip
-            return Position(other.offset), Stop(region, error)
+            return Position(other.offset), Stop(region, stopped_by_format(other, region, found))
         if bad is None:
             return None
         if bad.kind == MISROUTED:
-            return Position(bad.offset), Stop(region, self._stopped_by_misrouted(bad, consumed, rows))
+            row = rows.slice(below(Position(bad.offset), rows, ())[0].num_rows, 1)
+            records = consumed.records
+            cause = self._routing.cause(records, records.offsets.index(bad.offset), row, region)
+            return Position(bad.offset), Stop(region, stopped_by_misrouted(bad, region, cause))
+        error = stopped_by(bad, region, reads_schemas=self._stops_for_columns, names_columns=self._fields_are_columns)
         form = KeyForm(bad.found) if bad.kind == KEY_FORM_CHANGED else None
-        return Position(bad.offset), Stop(region, self._stopped_by(bad, region), key_form=form)
+        return Position(bad.offset), Stop(region, error, key_form=form)
 
     def _policy_of(self, kind: str) -> Policy:
         """Return the policy for a record that is not a row, by the kind of its rejection."""
         if kind == KEY_FORM_CHANGED and self._stops_for_keys:
             return "stop"
-        return "stop" if self._stops_for_columns and kind == _UNKNOWN_COLUMN else self.contract.policy_of(kind)
-
-    def _stopped_by_misrouted(self, bad: Rejected, consumed: Consumed, rows: pa.RecordBatch) -> Misrouted:
-        """Return the error of a partition that stops before a misrouted record."""
-        region, records = consumed.region, consumed.records
-        row = rows.slice(below(Position(bad.offset), rows, ())[0].num_rows, 1)
-        cause = self._routing.cause(records, records.offsets.index(bad.offset), row, region)
-        return Misrouted(
-            f"topic {region.topic} partition {region.partition} offset {bad.offset}: {bad.message}. {cause}. To let such "
-            "records pass, without a restart: "
-            f"`lancewal table alter --on misrouted=dead-letter`; to go on without this record alone: "
-            f"`lancewal offset reject {region.topic}-{region.partition}-{bad.offset}`",
-            **region.place, offset=bad.offset,
-        )  # fmt: skip
-
-    def _stopped_by(self, bad: Rejected, region: Region) -> LancewalError:
-        """Return the error of a partition that stops before a bad record."""
-        place = f"topic {region.topic} partition {region.partition} offset {bad.offset}"
-        alone = f"`lancewal offset reject {region.topic}-{region.partition}-{bad.offset}`"
-        if bad.kind == _UNKNOWN_COLUMN:
-            error, last = (
-                (ColumnUnknown, "Or have ingest add columns by itself: `--on unknown-column=add`")
-                if self._stops_for_columns
-                else (BadRecord, f"To go on without this record alone: {alone}")
-            )
-            what = bad.with_name if self._fields_are_columns else bad.message
-            return error(
-                f"{place}: {what}. Add the column: `lancewal table alter --add-column`. If a column was renamed: "
-                f"`--rename-column`. Or pass such fields over: `lancewal table alter --on unknown-column=ignore`. {last}",
-                **region.place, offset=bad.offset,
-            )  # fmt: skip
-        if bad.kind in (TRUNCATE, UNAVAILABLE_VALUE):
-            return BadRecord(
-                f"{place}: {bad.message}. To go on without this record alone: {alone}",
-                **region.place, offset=bad.offset,
-            )  # fmt: skip
-        if bad.kind == KEY_FORM_CHANGED:
-            return KeyFormChanged(
-                f"{place}: {bad.message}. Under another schema a row may have another key, and lie in another partition. If "
-                "keys keep their partitions (there is one partition, or producers choose partitions themselves): "
-                f"`lancewal table alter --key-form {bad.found}`. Otherwise have producers use the former schema, or write "
-                f"into a new topic for a new table; to go on without this record alone: {alone}",
-                **region.place, offset=bad.offset,
-            )  # fmt: skip
-        what = "other-record" if bad.kind == OTHER_RECORD else "bad-record"
-        return BadRecord(
-            f"{place}: {bad.message} ({bad.kind}); the contract's on_{what.replace('-', '_')} is 'stop'. "
-            f"{_WIDER if bad.kind == _RANGE else ''}To let such records pass, without a restart: `lancewal table alter --on "
-            f"{what}=dead-letter`; to go on without this record alone: {alone}",
-            **region.place, offset=bad.offset,
-        )  # fmt: skip
+        return "stop" if self._stops_for_columns and kind == UNKNOWN_COLUMN else self.contract.policy_of(kind)
 
     def _other_format(self, consumed: Consumed, rows: pa.RecordBatch, rejected: Sequence[Rejected]) -> Rejected | None:
         """Return the first record by which a partition without a row stops under ``on_wrong_format``; None if none does.

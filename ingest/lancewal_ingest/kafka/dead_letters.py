@@ -140,12 +140,11 @@ class KafkaDeadLetters:
         # A batch that is refused may have been too large as a whole, so each of its letters is sent again: alone, then cut.
         for letter in self._deliver(letters):
             if self._deliver([letter]) and self._deliver([letter.cut()]):
-                raise DeadLetterRefused(
-                    f"topic {region.topic} partition {region.partition} offset {letter.offset}: the dead-letter topic "
-                    f"{self.topic} refuses the record's letter for its size, even without the value. Raise "
-                    "max.message.bytes of the dead-letter topic to at least 10000, and restart",
-                    **region.place,
-                    offset=letter.offset,
+                raise region.record_error(
+                    DeadLetterRefused,
+                    letter.offset,
+                    f"the dead-letter topic {self.topic} refuses the record's letter for its size, even without the value. "
+                    "Raise max.message.bytes of the dead-letter topic to at least 10000, and restart",
                 )
 
     def _letter(self, region: Region, records: Records, rejected: Rejected) -> _Letter:

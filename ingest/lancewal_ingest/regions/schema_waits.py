@@ -242,9 +242,6 @@ class SchemaWaits:
         if one.pending is not None:
             first, _ = parted(one.pending, at, self.preparer().weights)
             one.pending = first if first.rows else None
-        error = type(failure)(
-            f"topic {region.topic} partition {region.partition} offset {at}: {failure}",
-            **{**failure.where, **region.place, "offset": at},
-        )
+        error = region.record_error(type(failure), at, str(failure), **failure.where)
         self._stopped[region] = key, error
         self.partitions.stop(region, error)

@@ -8,11 +8,13 @@ from typing import Any
 
 import pytest
 
-from lancewal_core.errors import BadRecord, LancewalError, Misrouted, WrongFormat
+from lancewal_core.errors import BadRecord, ContractMismatch, LancewalError, Misrouted, WrongFormat
 from lancewal_core.names.ids import Position, Region, TopicId
 from lancewal_core.record_keys.key_format import encode_region_key
 from lancewal_core.rows.murmur2 import partition_of
+from lancewal_core.settings.load import Settings
 from lancewal_core.settings.sections import POLICIES, Policy
+from lancewal_core.table.checks import check_settings
 from lancewal_core.table.contract import Column, Contract
 from lancewal_core.wal.entry import NoRowYet
 from lancewal_ingest.append.prepare import Consumed, Preparer, lenient
@@ -238,3 +240,25 @@ def test_a_wrong_topic_is_not_decoded_to_the_end_of_a_segment(
     found, _, _ = told([value] * 5000, NoRowYet())
     assert found == end
     assert sum(decoded) == (5100 if end == 5000 else 200)
+
+
+@pytest.mark.parametrize(
+    ("terms", "values", "policy"),
+    [
+        ({"on_bad_record": "stop"}, [ROW, b"{}"], "bad-record"),
+        ({"on_wrong_format": "stop"}, [FRAMED], "wrong-format"),
+        ({"on_misrouted": "stop"}, [VALUES[2]], "misrouted"),
+    ],
+)
+def test_a_stop_names_the_command_and_the_setting_that_let_records_pass(
+    terms: dict[str, object], values: list[bytes], policy: str
+) -> None:
+    """``table alter`` refuses a policy that the settings contradict, so the setting must be changed first."""
+    settings = Settings.model_validate({"table": dict.fromkeys(terms, "stop")})
+    new = CONTRACT.model_copy(update=dict.fromkeys(terms, "dead-letter"))
+    (name,) = terms
+    with pytest.raises(ContractMismatch, match=f"table.{name}"):
+        check_settings(settings, new)
+    _, _, error = told(values, NoRowYet(), **terms)
+    assert f"`lancewal table alter --on {policy}=dead-letter`" in str(error)
+    assert f"table.{name}, change it there first" in str(error)
