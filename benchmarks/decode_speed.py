@@ -31,7 +31,7 @@ from lancewal_core.settings.sections import JsonForm
 from lancewal_core.table.contract import Column, Contract
 from lancewal_core.wal.writer_schemas import StoredSchema, WriterSchema, stored_schema
 from lancewal_ingest.append.prepare import Consumed, Preparer
-from lancewal_ingest.append.routing import routing_of
+from lancewal_ingest.append.routing import Routing
 from lancewal_ingest.decode.decoder import Decoder
 from lancewal_ingest.decode.json.decoder import JsonDecoder
 from lancewal_ingest.decode.naming import Naming
@@ -196,7 +196,7 @@ def _key_formats(records: Records) -> None:
     for key_format in KEY_FORMATS:
         contract, keyed = _keyed(key_format, records)
         consumed = Consumed(contract.regions[0], Position(0), Position(len(keyed)), keyed)
-        preparer, routing = Preparer(contract, schemas=_KeySchema()), routing_of(contract)
+        preparer, routing = Preparer(contract, schemas=_KeySchema()), Routing(contract)
         decoded = Decoder(
             contract.rows, JsonDecoder(contract.rows), patches=True, record_bytes_max=1 << 20, keys=None
         ).decode(keyed)

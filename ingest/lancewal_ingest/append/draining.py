@@ -23,7 +23,7 @@ from lancewal_core.errors import PartitionCountChanged, Refresh, Retry
 from lancewal_core.names.ids import Position, Region
 from lancewal_core.table.contract import Contract
 from lancewal_core.table.drain import Drain, begin, check_open, note_new, read_drain, takes_no_more
-from lancewal_ingest.append.routing import Partitions, routing_of
+from lancewal_ingest.append.routing import Partitions, Routing
 from lancewal_ingest.context import IngestContext
 from lancewal_ingest.decode.outcomes import Decoded
 from lancewal_ingest.kafka.source import DescribedTopics, Positions
@@ -95,7 +95,7 @@ class DrainLimit:
     def __init__(self, contract: Contract, drain: Drain) -> None:
         self._contract = contract
         self._drain = drain
-        self._new = routing_of(contract.model_copy(update={"partitions": drain.partitions}))
+        self._new = Routing(contract.model_copy(update={"partitions": drain.partitions}))
 
     def end(
         self, region: Region, next_: Position, records: Records, decoded: Decoded, belongs: Partitions

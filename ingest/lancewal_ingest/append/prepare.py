@@ -39,7 +39,7 @@ from lancewal_core.table.contract import KEY_FORM_CHANGED, MISROUTED, Contract
 from lancewal_core.table.drain import Drain
 from lancewal_core.wal.entry import FIRST_RECORDS, Entry, NoRowYet, RejectedOffset
 from lancewal_ingest.append.draining import DrainLimit
-from lancewal_ingest.append.routing import Partitions, routing_of
+from lancewal_ingest.append.routing import Partitions, Routing
 from lancewal_ingest.append.shared_rows import SharedPart
 from lancewal_ingest.append.stops import UNKNOWN_COLUMN, stopped_by, stopped_by_format, stopped_by_misrouted
 from lancewal_ingest.decode.decoder import Decoder
@@ -170,7 +170,7 @@ class Preparer:
             metadata=MetadataColumns(rows, _metadata_of(contract), contract.topic),
         )
         self.weights = self._decoder.weights
-        self._routing = routing_of(contract)
+        self._routing = Routing(contract)
         self._stops_for_columns = self._decoder.schemas_have_fields and contract.on_unknown_column == "reject"
         """Whether a field of a schema without a column stops a partition.  Its producer writes more such records, and a letter
         for each of them would help nobody."""

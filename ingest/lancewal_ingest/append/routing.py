@@ -12,9 +12,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
-
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -31,78 +28,39 @@ _AROUND = 50
 """Keys before a misrouted record, and behind it, that tell which partitioner has put them there."""
 
 
-class Routing(Protocol):
-    """Rule that assigns records to partitions.  ``subject`` is the word for messages: "region key" or "key"."""
+class Routing:
+    """Rule of a contract that assigns records to partitions."""
 
-    subject: str
+    def __init__(self, contract: Contract) -> None:
+        self._contract = contract
+        self._codec = None if contract.partitioner == "none" else contract.key_codec
+        self.subject = "key" if self._codec is None else "region key"
+        """The word for messages."""
 
     def partitions(self, records: Records, decoded: Decoded, lies: Partitions) -> Partitions:
         """Return the partition to which each record of ``decoded.is_placed`` belongs; -1 if it belongs to none.
 
         ``records``: the records that were decoded.  ``lies``: the partition in which each of them lies.
         """
+        if self._codec is not None:
+            return self._contract.partitions_of(self._encoded(self._codec, decoded.rows))  # no such key has a form
+        placed, of_all = decoded.is_placed, lies
+        if self._contract.partitioner != "none":
+            of_all = self._contract.partitions_of(pa.array(records.keys, pa.binary()))
+        found: Partitions = of_all if placed.all() else of_all[placed]
+        return found
 
     def cause(self, records: Records, at: int, row: pa.RecordBatch, region: Region) -> str:
         """Return a sentence that explains why the record at index ``at`` lies in a wrong partition.
 
         ``records``: all records of its region.  ``row``: the row of that record, if rows tell their partition.
         """
+        contract, keys = self._contract, records.keys
+        encoded = None if self._codec is None else self._encoded(self._codec, row)[0].as_py()
+        why = why_misrouted(contract.record_rows, contract.key_format, keys[at], encoded, contract.partitioner)
+        around = [(key, region.partition) for key in keys[max(0, at - _AROUND) : at + _AROUND]]
+        other = other_partitioner(around, contract.partitions, contract.partitioner)
+        return why if other is None else f"{why}. {other}"
 
-
-def routing_of(contract: Contract) -> Routing:
-    """Return the routing rule of the contract."""
-    if contract.partitioner == "none":
-        return _WhereItLies()
-    codec = contract.key_codec
-    return _ByRecordKey(contract) if codec is None else _ByRegionKey(contract, codec)
-
-
-class _ByRegionKey:
-    subject = "region key"
-
-    def __init__(self, contract: Contract, codec: KeyCodec) -> None:
-        self._contract = contract
-        self._codec = codec
-
-    def partitions(self, records: Records, decoded: Decoded, lies: Partitions) -> Partitions:
-        return self._contract.partitions_of(self._encoded(decoded.rows))  # no such key has a form
-
-    def cause(self, records: Records, at: int, row: pa.RecordBatch, region: Region) -> str:
-        return _cause(self._contract, records.keys, at, self._encoded(row)[0].as_py(), region)
-
-    def _encoded(self, rows: pa.RecordBatch) -> pa.Array:
-        return self._codec.encode_batch([rows.column(name) for name in self._contract.region_key])
-
-
-class _ByRecordKey:
-    subject = "key"
-
-    def __init__(self, contract: Contract) -> None:
-        self._contract = contract
-
-    def partitions(self, records: Records, decoded: Decoded, lies: Partitions) -> Partitions:
-        belongs = self._contract.partitions_of(pa.array(records.keys, pa.binary()))
-        placed = decoded.is_placed
-        found: Partitions = belongs if placed.all() else belongs[placed]
-        return found
-
-    def cause(self, records: Records, at: int, row: pa.RecordBatch, region: Region) -> str:
-        return _cause(self._contract, records.keys, at, None, region)
-
-
-class _WhereItLies:
-    subject = "key"
-
-    def partitions(self, records: Records, decoded: Decoded, lies: Partitions) -> Partitions:
-        found: Partitions = lies[decoded.is_placed]
-        return found
-
-    def cause(self, records: Records, at: int, row: pa.RecordBatch, region: Region) -> str:
-        raise AssertionError("no record is misrouted")
-
-
-def _cause(contract: Contract, keys: Sequence[bytes | None], at: int, encoded: bytes | None, region: Region) -> str:
-    why = why_misrouted(contract.record_rows, contract.key_format, keys[at], encoded, contract.partitioner)
-    around = [(key, region.partition) for key in keys[max(0, at - _AROUND) : at + _AROUND]]
-    other = other_partitioner(around, contract.partitions, contract.partitioner)
-    return why if other is None else f"{why}. {other}"
+    def _encoded(self, codec: KeyCodec, rows: pa.RecordBatch) -> pa.Array:
+        return codec.encode_batch([rows.column(name) for name in self._contract.region_key])
