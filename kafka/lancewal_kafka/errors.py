@@ -84,6 +84,13 @@ def explained(error: BaseException, act: str, topic: str, servers: str = "", hea
         )
     if code in _NOT_ALLOWED:
         return forbidden(act, topic, f": {_text(error)}", f"the rights on topic {topic!r} and its consumer group")
+    if code in _NO_LEADER:
+        at = f" at {servers}" if servers else ""
+        return KafkaUnavailable(
+            f"{act}: a partition has no leader{at} ({_text(error)}). That lasts for a moment after a topic is created or a "
+            "broker goes: try again, else look at the brokers' logs",
+            topic=topic,
+        )
     more = f" ({heard})" if heard else ""
     if code is not None and code > 0:  # the brokers' own, such as the coordinator of a group that is being chosen
         answer = f"Kafka at {servers} answers with an error: " if servers else ""

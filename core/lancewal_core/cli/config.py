@@ -82,9 +82,10 @@ def check(config: ConfigOption = None) -> None:
     """Read all settings and report everything that is wrong with them, as far as that needs neither store nor Kafka.
 
     If the settings name a topic and brokers, and the extra `ingest` is installed, the topic's newest ten records are read
-    too. The command says which of them would be rows, which are of another format, and whether their keys tell another
-    partitioner. With `table.format.envelope` it names settings of the connector that are missing or harmful. If it could
-    compare no record, it says so. The settings stay valid whatever the topic holds, and if no broker answers.
+    too. If the table is there, its contract decides about them, and not the settings. The command says which would be rows,
+    which are of another format, and whether their keys tell another partitioner. With `table.format.envelope` it names
+    settings of the connector that are missing or harmful. If it could compare no record, it says so. The settings stay
+    valid whatever the topic holds, and if no broker answers.
 
     Example: lancewal config check -c lancewal.yaml
     """

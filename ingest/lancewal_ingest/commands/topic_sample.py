@@ -12,7 +12,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lancewal_core.errors import InvalidInput, LancewalError, TopicMissing, counted
+from lancewal_core.errors import InvalidInput, LancewalError, NotALancewalTable, TableMissing, TopicMissing, counted
 from lancewal_core.record_keys.key_format import has_region_key
 from lancewal_core.record_keys.why_misrouted import other_partitioner
 from lancewal_core.table.contract import MISROUTED, Column, Contract
@@ -49,14 +49,45 @@ class _Seen:
 
 
 def newest_records(settings: Settings) -> str:
-    """Return a text about the topic's newest records, or the reason why they could not be read."""
-    topic = settings.table.topic
+    """Return a text about the topic's newest records, or the reason why they could not be read.
+
+    If the table is there, its contract decides about them, as in ingest, and not the settings."""
+    contract, notes = _contract_of_table(settings)
+    topic = settings.table.topic if contract is None else contract.topic
     given = {"table.topic": topic, "kafka.bootstrap_servers": settings.kafka.bootstrap_servers}
     missing = [name for name, value in given.items() if not value]
     if missing:
-        return (
-            f"No topic was looked at, since {' and '.join(missing)} {'are' if missing[1:] else 'is'} not set. {_OPEN}"
-        )
+        unset = f"{' and '.join(missing)} {'are' if missing[1:] else 'is'} not set"
+        return "\n".join([*notes, f"No topic was looked at, since {unset}. {_OPEN}"])
+    return "\n".join([*notes, *_lines(settings, topic, contract)])
+
+
+def _contract_of_table(settings: Settings) -> tuple[Contract | None, Sequence[str]]:
+    """Return the contract of the table that the settings name, and lines about it; None if there is no such table."""
+    from lancewal_core.catalog.named import may_be_name
+    from lancewal_core.open import Address
+    from lancewal_core.table.checks import check_settings
+
+    uri = settings.table.uri
+    if not uri or (settings.catalog.is_set and may_be_name(uri)):
+        return None, ()
+    try:
+        address = Address.of(settings)
+        contract = address.contract()
+    except (TableMissing, NotALancewalTable):
+        return None, ()
+    except LancewalError as error:
+        return None, [f"The table at {uri} was not read, so the settings alone say what its records are: {error}"]
+    lines = [f"The table at {uri} is there: version {contract.version} of its contract says what its records are."]
+    try:
+        check_settings(settings, contract, address.store())
+    except LancewalError as error:
+        lines.append(f"  Services refuse these settings: {error}")
+    return contract, lines
+
+
+def _lines(settings: Settings, topic: str, contract: Contract | None) -> Iterator[str]:
+    """Yield what the topic's newest records are by ``contract``, or by the settings if it is None."""
     from lancewal_kafka.topic import TopicInspector
 
     forms = set[str]()
@@ -64,45 +95,48 @@ def newest_records(settings: Settings) -> str:
         inspector = TopicInspector(settings.kafka.client(), _TIMEOUT_S)
         facts = inspector.identify(topic)
         parts = list(newest_parts(settings, inspector, topic, facts, RECORDS))
-        seen = _newest(settings, facts, parts, forms)
-        advice = _of_connector(settings, parts, facts.partitions)
+        if contract is None and _declares_rows(settings.table):
+            contract = _contract_of(settings.table, facts, topic)
+        seen = [one for part in parts for one in _seen(part, *_judged(settings, contract, part, forms))]
+        advice = list(_of_connector(settings, contract, parts, facts.partitions))
     except TopicMissing:
-        return f"Topic {topic} does not exist. {_OPEN}"
+        yield f"Topic {topic} does not exist. {_OPEN}"
+        return
     except LancewalError as error:
-        return f"Topic {topic} was not looked at: {error}"
+        yield f"Topic {topic} was not looked at: {error}"
+        return
     if not seen:
-        return f"Topic {topic} has no record yet. {_OPEN}"
+        yield f"Topic {topic} has no record yet. {_OPEN}"
+        return
+    seen = sorted(seen, key=lambda one: one.at)[-RECORDS:]
     placed = {(key, part.region.partition) for part in parts for key in part.records.keys}
-    other = other_partitioner(placed, facts.partitions, settings.table.partitioner)
-    text = _text(topic, seen, forms, other, declared=_declares_rows(settings.table))
-    return "\n".join([text, *advice])
+    partitioner = settings.table.partitioner if contract is None else contract.partitioner
+    other = other_partitioner(placed, facts.partitions, partitioner)
+    yield _text(topic, seen, forms, other, declared=contract is not None)
+    yield from advice
 
 
-def _newest(settings: Settings, facts: TopicFacts, parts: Sequence[Consumed], forms: set[str]) -> list[_Seen]:
-    """Return the newest records, and add the schemas that their keys name to ``forms``."""
-    seen: list[_Seen] = []
-    for part in parts:
-        seen += _seen(part, *_judged(settings, facts, part, forms))
-    return sorted(seen, key=lambda one: one.at)[-RECORDS:]
-
-
-def _of_connector(settings: Settings, parts: Sequence[Consumed], partitions: int) -> Iterator[str]:
+def _of_connector(
+    settings: Settings, contract: Contract | None, parts: Sequence[Consumed], partitions: int
+) -> Iterator[str]:
     """Yield what ``lancewal config init --from-debezium`` would say about these records, if the settings have an envelope."""
     table = settings.table
-    if table.format.envelope == "none" or not parts:
+    ours = (table.format.envelope, table.format.value, table.format.key)
+    if contract is not None:
+        ours = (contract.envelope, contract.value_format, contract.key_format)
+    if ours[0] == "none" or not parts:
         return
+    compacted = not (table.patches if contract is None else contract.patches)
     try:
-        found = table_of_records(settings, parts, partitions, compacted=not table.patches)
+        found = table_of_records(settings, parts, partitions, compacted=compacted)
     except InvalidInput as refused:
         yield f"  connector: {refused}"
         return
-    for name, ours, other in (
-        ("table.format.envelope", table.format.envelope, found.envelope),
-        ("table.format.value", table.format.value, found.value),
-        ("table.format.key", table.format.key, found.key),
+    for name, our, other in zip(
+        ("envelope", "value", "key"), ours, (found.envelope, found.value, found.key), strict=True
     ):
-        if ours != other:
-            yield f"  connector: {name} is {ours}, and the connector's records ask for {other}"
+        if our != other:
+            yield f"  connector: table.format.{name} is {our}, and the connector's records ask for {other}"
     yield from (f"  connector: {one}" for one in found.advice)
 
 
@@ -118,28 +152,28 @@ def _declares_rows(table: TableSettings) -> bool:
 
 
 def _judged(
-    settings: Settings, facts: TopicFacts, part: Consumed, forms: set[str]
+    settings: Settings, contract: Contract | None, part: Consumed, forms: set[str]
 ) -> tuple[Mapping[int, _Why], Collection[int]]:
     """Return why records would be bad, by offset, and the offsets of those that would be passed over.
 
     Add the schemas of the records' keys to ``forms``.
 
-    If the settings do not declare columns and keys, only other formats are recognised."""
+    Without a contract, since the settings do not declare columns and keys, only other formats are recognised."""
     from lancewal_core.rows.schema import OFFSET
     from lancewal_ingest.append.prepare import Preparer, lenient
     from lancewal_ingest.decode.json.foreign import wrong_format
     from lancewal_ingest.decode.outcomes import KINDS, WRONG_FORMAT
     from lancewal_ingest.registry.asked import AskedSchemas
 
-    table = settings.table
-    if not _declares_rows(table):
-        if table.format.value != "json":
+    if contract is None:
+        if settings.table.format.value != "json":
             return {}, ()
         values = zip(part.records.offsets, part.records.values, part.records.headers, strict=True)
         found = ((offset, wrong_format(value or b"", headers, ())) for offset, value, headers in values)
         return {offset: (WRONG_FORMAT, message) for offset, message in found if message is not None}, ()
     # Each record is judged, also behind one that would stop its partition.
-    contract = lenient(_contract_of(table, facts, part.region.topic))
+    contract = lenient(contract)
+    forms.update(contract.key_forms)
     schemas = AskedSchemas.of(settings.registry)
     (judged,) = Preparer(contract, schemas=schemas).prepare_all([part])
     while (stop := judged.outcome.stop) is not None and stop.key_form is not None:

@@ -235,3 +235,28 @@ def test_what_cannot_be_looked_at(
     config.write_text("registry: {url: 'http://127.0.0.1:1'}\n")
     names = "table.topic and kafka.bootstrap_servers are"
     assert said(config, capsys) == f"No topic was looked at, since {names} not set. {OPEN}\n"
+
+
+def test_the_contract_of_a_table_decides_and_not_the_settings(
+    kafka: KafkaBroker, topic_name: str, config: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    make_topics(kafka.bootstrap_servers, {topic_name: 2})
+    uri = str(tmp_path / "table")
+    write(config, kafka.bootstrap_servers, topic_name, f"{TABLE}, uri: {uri}")
+    declared = f"Topic {topic_name}: "
+    new = b'{"region": "north", "id": 1, "number": "7", "note": "x"}'
+    send(kafka, topic_name, good(0), new)
+    assert said(config, capsys).startswith(f"{declared}1 of the newest 2 records would be rows.\n")
+    assert cli.run(("table", "create", "-c", str(config))) == 0
+    assert cli.run(("table", "alter", "-c", str(config), "--add-column", "note: string")) == 0
+    capsys.readouterr()
+    version, found = said(config, capsys).splitlines()
+    assert version == f"The table at {uri} is there: version 2 of its contract says what its records are."
+    assert found == f"{declared}2 of the newest 2 records would be rows."
+
+    config.write_text(
+        f"kafka: {{bootstrap_servers: '{kafka.bootstrap_servers}'}}\ntable: {{uri: {uri}, partitioner: crc32}}\n"
+    )
+    _, refused, found = said(config, capsys).splitlines()
+    assert refused.startswith("  Services refuse these settings: table.partitioner")
+    assert found == f"{declared}2 of the newest 2 records would be rows."
