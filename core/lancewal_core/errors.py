@@ -89,7 +89,7 @@ def counted(number: int, noun: str) -> str:
 
 
 def some_of(texts: Sequence[str], most: int) -> str:
-    """Return at most so many of the texts, and how many more there are: ``a, b and 3 more``."""
+    """Return the first ``most`` texts, and how many more there are: ``a, b and 3 more``."""
     more = f" and {len(texts) - most} more" if len(texts) > most else ""
     return f"{', '.join(texts[:most])}{more}"
 

@@ -28,7 +28,9 @@ from lancewal_core.table.proof.store_proof import StoreWay
 
 @dataclass(frozen=True, slots=True)
 class Folder:
-    """The store, the Lance table and the view of the store (``way``) for one folder, whose content is not checked."""
+    """One table folder: its store, its Lance table, and the way in which this process reaches it.  The content is not
+    checked.
+    """
 
     store: ObjectStore
     table: LanceTable
@@ -63,7 +65,7 @@ class Address:
         return contract.name or self.name
 
     def way(self) -> StoreWay:
-        """Return this process's view of the store: the address, the options and the environment."""
+        """Return how this process reaches the store: address, options and environment."""
         return StoreWay.of(self.uri, self.options, os.environ)
 
     def store(self) -> TableStore:
@@ -82,10 +84,10 @@ class Address:
 
 
 def open_at(address: Address, tasks: Tasks, clock: Clock) -> OpenedTable:
-    """Open a table to read it.  The folder may be a copy, and the newest version is not compared with the contract yet.
+    """Open a table for reading.  The folder may be a copy.  The newest version is not compared with the contract yet.
 
-    Raise ``TableMissing`` if there is no Lance table, else ``NotALancewalTable`` if there is no contract.  Raises
-    ``TableDropped`` if the table was dropped, also if it is deleted by now: its contract stays.
+    Raises ``TableMissing`` if there is no Lance table, or ``NotALancewalTable`` if there is no contract.  Raises
+    ``TableDropped`` if the table was dropped, even if its objects are deleted, because the contract stays.
     """
     store, table = address.store(), address.table()
     try:
@@ -101,11 +103,11 @@ def open_at(address: Address, tasks: Tasks, clock: Clock) -> OpenedTable:
 def open_by(
     settings: Settings, tasks: Tasks, clock: Clock, store: ObjectStore | None = None, *, any_columns: bool = False
 ) -> OpenedTable:
-    """Open a table to work on it.  Raise an error that names the difference, unless contract, place, settings and the
+    """Open a table for writing.  Raises an error that names the difference unless contract, place, settings and the
     table's newest version agree.
 
-    ``store`` is the table's store, if the store is open already.  ``any_columns``: the table may have other columns than the
-    contract, since the work does not use them.
+    ``store`` is the table's store if it is open already.  ``any_columns``: columns may differ from the contract,
+    because the caller does not use them.
     """
     address = Address.of(settings)
     store = store or address.store()

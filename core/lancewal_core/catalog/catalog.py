@@ -30,11 +30,13 @@ TRIES_MAX = 20
 
 
 class StoredCatalog(Protocol):
-    """A catalog (module docstring).  Every method may raise ``CatalogUnavailable`` or ``StoreUnavailable``."""
+    """A catalog.  Every method may raise ``CatalogUnavailable`` or ``StoreUnavailable``."""
 
     @property
     def where(self) -> str:
-        """Address of the catalog without secrets, for messages and for the notes of snapshots.  Two catalogs differ in it."""
+        """Address of the catalog without secrets, for messages and for notes of snapshots.  It is different for any two
+        catalogs.
+        """
 
     @property
     def root(self) -> str | None:
@@ -50,7 +52,7 @@ class StoredCatalog(Protocol):
 
     @property
     def keeps_cuts(self) -> bool:
-        """Whether it keeps cuts.  If not, it has none, and ``swap_cut`` raises ``CatalogRefused``."""
+        """Whether the catalog can hold cuts.  If not, ``swap_cut`` raises ``CatalogRefused``."""
 
     def cuts(self) -> Mapping[str, Cut]:
         """Return all cuts by name, in the order of names."""
@@ -59,7 +61,9 @@ class StoredCatalog(Protocol):
         """Return one cut; None if there is none."""
 
     def swap_cut(self, name: str, instead_of: Cut | None, new: Cut | None) -> bool:
-        """Swap a cut.  A cut stays kept or moving until it is dropped."""
+        """Replace the cut ``instead_of`` by ``new``; None stands for no cut.  A cut stays kept or moving until it is
+        dropped.
+        """
 
 
 def found_table(catalog: StoredCatalog, name: str) -> TableEntry:
@@ -100,9 +104,11 @@ def check_keeps_cuts(catalog: StoredCatalog) -> None:
 
 
 def cuts_of(catalog: StoredCatalog, name: str, table_uuid: str | None) -> list[Cut]:
-    """Return the kept cuts that hold the table, also those whose time is over.
+    """Return the kept cuts that hold the table, including expired ones.
 
-    A cut is of the table with its uuid, whatever its name is by now.  The name counts if ``table_uuid`` is None."""
+    Tables in cuts are compared by uuid, whatever their names are now.  If ``table_uuid`` is None, they are compared by
+    name.
+    """
 
     def has(cut: Cut) -> bool:
         if table_uuid is None:
@@ -113,8 +119,8 @@ def cuts_of(catalog: StoredCatalog, name: str, table_uuid: str | None) -> list[C
 
 
 def tables_named(catalog: StoredCatalog, patterns: tuple[str, ...]) -> dict[str, TableEntry]:
-    """Return the active tables that one of the patterns names; they may be none.  Raises ``InvalidInput`` if a pattern
-    is malformed.
+    """Return the active tables that match one of the patterns; empty if none does.  Raises ``InvalidInput`` if a
+    pattern is malformed.
     """
     of = [matcher(pattern) for pattern in patterns]
     return {
@@ -125,8 +131,8 @@ def tables_named(catalog: StoredCatalog, patterns: tuple[str, ...]) -> dict[str,
 
 
 def tables_matching(catalog: StoredCatalog, patterns: tuple[str, ...]) -> dict[str, TableEntry]:
-    """Return the active tables that one of the patterns names.  Raises ``InvalidInput`` if a pattern is malformed, or
-    names no table.
+    """Return the active tables that match one of the patterns.  Raises ``InvalidInput`` if a pattern is malformed, or
+    matches no table.
     """
     found = tables_named(catalog, patterns)
     for pattern in patterns:
@@ -140,10 +146,11 @@ def tables_matching(catalog: StoredCatalog, patterns: tuple[str, ...]) -> dict[s
 def change_table(
     catalog: StoredCatalog, name: str, decide: Callable[[TableEntry | None], TableEntry | None]
 ) -> TableEntry | None:
-    """Swap the entry of a table for what ``decide`` makes of it; None is no entry.  Return the new entry.
+    """Replace the entry of a table by the result of ``decide``, and return the new entry.  None stands for no entry.
 
-    ``decide`` may raise, and decides again after a lost race.  An entry that it returns unchanged is not written.
-    Raises ``CatalogRefused`` if the catalog refuses the swap, and still shows the entry that the swap names.
+    ``decide`` may raise.  It is called again if another process has changed the entry meanwhile.  An unchanged entry is
+    not written.  Raises ``CatalogRefused`` if the catalog refuses the change although it still shows the expected
+    entry.
     """
     seen, tries = None, 0
     while tries < TRIES_MAX:

@@ -24,12 +24,14 @@ two either."""
 
 
 def snapshot_name(name: str, write_id: str) -> str:
-    """Return the name of the snapshots of the kept cut ``name``.  ``write_id``: 8 or more hex digits."""
+    """Return the name of the snapshots that belong to the kept cut ``name``.  ``write_id``: 8 or more hex digits."""
     return f"{snapshots_begin(name)}{write_id[:8]}"
 
 
 def snapshots_begin(name: str) -> str:
-    """Return the beginning of the names of all snapshots of kept cuts ``name``; those of ``NAME-x`` have it too."""
+    """Return the prefix of the names of all snapshots of the kept cut ``name``.  Snapshots of a cut ``NAME-x`` have
+    this prefix too.
+    """
     return f"{name}-"
 
 

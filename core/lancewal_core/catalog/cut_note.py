@@ -22,7 +22,7 @@ _Whole = Annotated[int, Field(ge=0, le=WHOLE_MAX)]
 
 
 class CutNote(StoredVersion):
-    """Note of one snapshot."""
+    """Note in a snapshot about the cut for which it was made."""
 
     what = "note of a cut"
     format: Version1 = 1
@@ -60,5 +60,7 @@ class CutNote(StoredVersion):
 
 
 def cut_note(text: str, where: str) -> CutNote:
-    """Return the note of a text.  ``FormatUnknown``, ``ObjectCorrupt``: it cannot be read; ``where`` names the snapshot."""
+    """Parse the note of a snapshot.  ``where`` names the snapshot in errors.  Raises ``FormatUnknown`` or
+    ``ObjectCorrupt`` if it cannot be read.
+    """
     return CutNote.decode(text.encode(), where)

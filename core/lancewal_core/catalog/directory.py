@@ -81,7 +81,9 @@ _NO_TABLES = _Tables(write_id=_NONE)
 
 
 class DirectoryCatalog:
-    """A catalog in a folder (module docstring).  ``root`` is the folder's address, and ``where`` its place."""
+    """A catalog in a folder of an object store.  ``root`` is the folder's address, and ``where`` the canonical form of
+    it.
+    """
 
     keeps_cuts = True
 

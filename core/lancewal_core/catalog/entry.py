@@ -30,7 +30,7 @@ class CatalogRecord(StoredVersion):
 
 
 class TableEntry(CatalogRecord):
-    """One version of an entry.  Its table's contract counts where the two differ."""
+    """One version of a table's entry.  If the entry and the table's contract differ, the contract is right."""
 
     what = "entry of a table"
     format: Version1 = 1
@@ -50,7 +50,7 @@ class TableEntry(CatalogRecord):
 
 
 def says_the_same(one: TableEntry, other: TableEntry) -> bool:
-    """Return whether two entries differ in nothing that both tell, but for when they were written."""
+    """Return whether two entries agree.  The time of writing is ignored, and so are fields that only one entry has."""
     apart = {"changed_ms", "write_id"}
     if one.table_uuid is None or other.table_uuid is None:
         apart |= {"table_uuid", "topic", "group_id"}

@@ -19,12 +19,12 @@ from lancewal_core.errors import TableUnknown
 
 
 def may_be_name(text: str) -> bool:
-    """Return whether a catalog is asked about this text (guarantee 1)."""
+    """Return whether the text may be a table's name, so that a catalog is asked (guarantee 1)."""
     return bool(text) and "/" not in text
 
 
 def address_of(catalog: StoredCatalog, text: str, *, dropped: bool = False) -> str:
-    """Return the address of the table that ``text`` names.  ``TableUnknown`` (guarantee 3)."""
+    """Return the address of the table with the name ``text``.  Raises ``TableUnknown`` if there is none (guarantee 3)."""
     if not may_be_name(text):
         return text
     entry = catalog.table(text) if is_table_name(text) else None
@@ -40,7 +40,7 @@ def address_of(catalog: StoredCatalog, text: str, *, dropped: bool = False) -> s
 
 
 def known_address(catalog: StoredCatalog, text: str, *, dropped: bool = False) -> str:
-    """Return the address of the table that ``text`` names, or ``text`` itself if it names none."""
+    """Return the address of the table with the name ``text``.  If ``text`` is no table's name, return ``text`` itself."""
     try:
         return address_of(catalog, text, dropped=dropped)
     except TableUnknown:

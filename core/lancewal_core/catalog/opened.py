@@ -40,7 +40,7 @@ def open_directory(
 
 
 def open_postgres(url: str, password: str = "", root: str | None = None) -> PostgresCatalog:
-    """Return the catalog in the database ``url``.  The server is not asked yet.
+    """Return the catalog in the database ``url``.  No connection is opened yet.
 
     Raises ``InvalidSettings`` if the address is not valid, or the extra ``postgres`` is not installed.
     """
@@ -60,8 +60,8 @@ def open_rest(
     options: Mapping[str, str] | None = None,
     tasks: Tasks | None = None,
 ) -> RestCatalog:
-    """Return the catalog behind ``url``.  The server is not asked yet.  Its cuts lie in ``root``, with the storage
-    options.
+    """Return the catalog behind a REST server at ``url``.  No request is sent yet.  Cuts are stored in the folder
+    ``root``, with the storage options.
 
     Raises ``InvalidSettings`` if an address is not valid.
     """
@@ -72,10 +72,10 @@ def open_rest(
 
 
 def open_by_text(text: str, options: Mapping[str, str] | None = None, password: str = "") -> StoredCatalog:
-    """Return the catalog that ``text`` names: ``postgresql://...``, ``https://...``, or the root of a directory.
+    """Open the catalog at an address: ``postgresql://...``, ``https://...``, or the root of a catalog in a folder.
 
     ``options`` are Lance's storage options.  ``password`` is that of a server.  Raises ``InvalidSettings`` if the
-    address is not valid, or holds a secret.
+    address is not valid, or contains a secret.
     """
     match kind_of_url(text):
         case "postgres":

@@ -27,9 +27,9 @@ _TIMELINE = slice(0, 8)
 
 
 class PostgresCatalog:
-    """A catalog in PostgreSQL (module docstring).  Raises ``InvalidSettings`` if the address is not valid.
+    """A catalog in PostgreSQL.  Raises ``InvalidSettings`` if the address is not valid.
 
-    ``root`` is the address below which new tables lie; None: each needs an address.
+    ``root`` is the address below which new tables are created.  None: each new table needs its own address.
     """
 
     keeps_cuts = True
@@ -76,13 +76,13 @@ class PostgresCatalog:
         return Server(system, int(file[_TIMELINE], 16))
 
     def reported_to(self, table_uuid: str) -> Server | None:
-        """Return the server that took the newest report of a table; None if there is no report."""
+        """Return the server that received the newest report about a table; None if there is no report."""
         statement = b"SELECT system_identifier, timeline FROM lancewal.reports WHERE table_uuid = %s"
         rows = self._connections.run(statement, (table_uuid,))
         return Server(*rows[0]) if rows and None not in rows[0] else None
 
     def report(self, report: TableReport, server: Server) -> None:
-        """Store the state of one table, instead of the one before, and the server that takes it."""
+        """Replace the report about a table, and note the server that received it."""
         statement = (
             b"INSERT INTO lancewal.reports (table_uuid, merged_version, merged_at, lag_seconds, system_identifier, timeline) "
             b"VALUES (%s, %s, to_timestamp(%s::double precision / 1000), %s, %s, %s) ON CONFLICT (table_uuid) DO UPDATE SET "

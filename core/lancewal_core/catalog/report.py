@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """Identity of the server that answered.  If either differs from before, entries may have gone back."""
+    """Identity of a PostgreSQL server.  If it changes, a failover may have lost the newest entries."""
 
     system: int
     """System identifier: another one is another cluster."""

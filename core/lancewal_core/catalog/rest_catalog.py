@@ -59,11 +59,11 @@ T = TypeVar("T")
 
 
 class RestCatalog:
-    """A catalog behind REST (module docstring).  Raises ``InvalidSettings`` if the address is not valid, or the token
-    would go unencrypted to another machine.
+    """A catalog behind a REST server.  Raises ``InvalidSettings`` if the address is not valid, or if the token would be
+    sent unencrypted to another machine.
 
-    ``root`` is the address below which the server's relative locations lie.  ``cuts`` has the cuts; None: there are
-    none.
+    ``root`` is the address below which the server's relative locations lie.  ``cuts`` stores the cuts; None if there
+    are none.
     """
 
     def __init__(self, url: str, token: str, root: str | None, cuts: StoredCatalog | None, tasks: Tasks) -> None:

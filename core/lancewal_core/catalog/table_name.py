@@ -24,12 +24,12 @@ _SUFFIX = ".lance"
 
 
 def is_table_name(text: str) -> bool:
-    """Return whether a catalog can have a table of this name."""
+    """Return whether this is a valid table name for a catalog."""
     return len(text) <= NAME_MAX and _NAME.fullmatch(text) is not None
 
 
 def table_name(text: str) -> str:
-    """Return ``text``.  Raises ``InvalidInput`` if no catalog can have a table of this name."""
+    """Return ``text``.  Raises ``InvalidInput`` if it is not a valid table name for a catalog."""
     if not is_table_name(text):
         raise InvalidInput(f"{text[:_SHOWN]!a} is not the name of a table in a catalog: expected {NAME_FORM}")
     return text
@@ -41,7 +41,7 @@ def default_uri(root: str, name: str) -> str:
 
 
 def matcher(pattern: str) -> re.Pattern[str]:
-    """Return the expression that fully matches the names for which ``pattern`` stands.  Raises ``InvalidInput`` if it
+    """Compile a pattern to a regular expression that must match a whole name.  Raises ``InvalidInput`` if the pattern
     can match no name.
     """
     # Many stars take no time: the expression of `fnmatch` never looks for an earlier star's end twice.

@@ -30,7 +30,7 @@ RecordArgument: TypeAlias = Annotated[
 
 
 def partition_named(text: str, contract: Contract) -> int:
-    """Return the partition that ``text`` names; ``InvalidInput`` if the table has no such partition."""
+    """Parse the name of a partition. Raises ``InvalidInput`` if the table has no such partition."""
     found = _PARTITION.fullmatch(text)
     if found is None:
         raise InvalidInput(f"{text[:200]!r} is not a partition: expected its number, or {contract.topic}-NUMBER")
@@ -39,8 +39,9 @@ def partition_named(text: str, contract: Contract) -> int:
 
 
 def record_named(text: str, contract: Contract) -> tuple[int, int]:
-    """Return partition and offset of the record that ``text`` names; ``InvalidInput`` if the table has no such
-    partition."""
+    """Parse the name of a record, and return its partition and offset. Raises ``InvalidInput`` if the table has no such
+    partition.
+    """
     found = _RECORD.fullmatch(text)
     if found is None:
         raise InvalidInput(f"{text[:200]!r} is not a record: expected {contract.topic}-PARTITION-OFFSET")

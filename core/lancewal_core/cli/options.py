@@ -79,7 +79,7 @@ class TableAsked(Options):
     storage_option: StorageOption = None
 
     def settings(self, *, defining: bool = False, name: str = "", find: Find = "active") -> Settings:
-        """See ``read_settings``."""
+        """Read the settings with this command's options (``read_settings``)."""
         return read_settings(self.config, self.table, self.storage_option, defining=defining, name=name, find=find)
 
     def settings_and_catalog(self) -> tuple[Settings, StoredCatalog | None]:
@@ -148,17 +148,17 @@ def read_settings(
     name: str = "",
     find: Find = "active",
 ) -> Settings:
-    """Read the settings of this process.  A command reads the environment nowhere else.
+    """Read the settings of this process. Commands read the environment only here.
 
-    ``table`` replaces ``table.uri``.  If it is another table, the settings of the configured table are left out.  With
-    ``defining`` they are kept: the command makes a table by these terms at the other address.
+    ``table`` replaces ``table.uri``. If that is another table, the settings of the configured table are left out. With
+    ``defining`` they are kept, because the command makes a table with them at the other address.
 
-    Where the settings have a catalog, either may be a name (``catalog.named``), and the result has its address.  ``find``
-    says which tables a name may find: ``active``, or ``none``, with which no catalog is asked.
-    ``name`` is the name that a table at ``table``, or else ``table.uri``, is to get.
-    Without any address the table lies in the catalog's root.
+    If the settings have a catalog, ``table`` and ``table.uri`` may be names (``catalog.named``), and the result has the
+    address. ``find`` says which tables a name may find: for example ``active``, or ``none``, with which no catalog is
+    asked. ``name`` is the name that a new table at the address will get. If there is no address, the table lies in the
+    catalog's root.
 
-    Raises ``InvalidSettings``, ``InvalidInput``; for a name ``TableUnknown``, and errors of the catalog.
+    Raises ``InvalidSettings`` or ``InvalidInput``; for a name ``TableUnknown``, and errors of the catalog.
     """
     settings = _given(config, storage_option)
     if name:
@@ -235,8 +235,9 @@ def _in_root(settings: Settings, name: str) -> str:
 
 
 def agree(yes: bool, to: str) -> None:
-    """Ask for consent before something is lost for good.  ``InvalidInput`` if the answer is no, or if nobody can be
-    asked."""
+    """Ask the user for consent before data is lost for good. Raises ``InvalidInput`` if the answer is no, or if there
+    is no terminal to ask at.
+    """
     if yes:
         return
     if not sys.stdin.isatty():

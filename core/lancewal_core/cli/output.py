@@ -35,20 +35,22 @@ _SHORT = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
 
 
 def one_line(text: str) -> str:
-    """Return one field with characters that a terminal obeys escaped: a cell, a name, or a part of a line."""
+    """Escape control characters in one field (a cell, a name or a part of a line), so that it cannot control the
+    terminal.
+    """
     return text if text.isascii() and text.isprintable() else _IN_A_FIELD.sub(_escape, text)
 
 
 def many_lines(text: str) -> str:
-    """Return lines of a command with characters that a terminal obeys escaped, but for line breaks.
+    """Escape control characters in lines of output, except line breaks.
 
-    Fields in the lines that may hold a line break went through ``one_line`` before."""
+    Fields of the lines must have been escaped by ``one_line`` before, since they may contain line breaks.
+    """
     return _IN_LINES.sub(_escape, text)
 
 
 def json_text(text: str) -> str:
-    """Return a JSON text with characters that a terminal obeys escaped.  Between its values there are only line breaks
-    and spaces."""
+    """Escape control characters in a JSON text. Between its values there must be only line breaks and spaces."""
     return _IN_LINES.sub(lambda found: "".join(f"\\u{unit:04x}" for unit in _utf16(found[0])), text)
 
 
@@ -59,14 +61,14 @@ def say(text: str, *, err: bool = False) -> None:
 
 
 def say_json(content: object) -> None:
-    """Print a value of JSON: a line for each member."""
+    """Print a JSON value, one member per line."""
     with stdout_taken():
         typer.echo(json_text(json.dumps(content, indent=1)))
 
 
 @contextmanager
 def stdout_taken() -> Iterator[None]:
-    """Raise ``InvalidInput`` if stdout cannot take what is written to it, for example a file on a full disk."""
+    """Raise ``InvalidInput`` if stdout cannot be written to, for example because a disk is full."""
     try:
         yield
     except BrokenPipeError:
@@ -93,7 +95,7 @@ def aligned(rows: Sequence[Sequence[str]], figures: Collection[int] = ()) -> lis
 
 
 def terms(found: Mapping[str, str]) -> list[str]:
-    """Return a line for each term: its name, and its text."""
+    """Return aligned lines, each with a name and its text."""
     return aligned(list(found.items()))
 
 

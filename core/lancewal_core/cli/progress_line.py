@@ -50,7 +50,7 @@ class ProgressLine:
         self._over = threading.Event()
 
     def begun(self, step: Step) -> None:
-        """See ``progress.Listener``."""
+        """Show a step that has begun."""
         now = self._clock.monotonic()
         with self._lock:
             self._open.append(_Open(step, now, now))
@@ -59,7 +59,7 @@ class ProgressLine:
                 self._thread.start()
 
     def ended(self, step: Step) -> None:
-        """See ``progress.Listener``."""
+        """No longer show a step."""
         with self._lock:
             self._open = [one for one in self._open if one.step is not step]
             if not self._open:
@@ -78,14 +78,14 @@ class ProgressLine:
                 self._drawn = shown
 
     def write(self, text: str) -> int:
-        """Write lines of the log, whose stream this is."""
+        """Write lines of the log above the progress line."""
         with self._lock:
             self._erase()
             self._midline = not text.endswith("\n")
             return self._terminal.write(text)
 
     def flush(self) -> None:
-        """See ``write``."""
+        """Flush the terminal."""
         self._terminal.flush()
 
     def _text(self, now: float) -> str:

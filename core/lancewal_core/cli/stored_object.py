@@ -74,7 +74,7 @@ class Inspected:
 
 @dataclass(frozen=True, slots=True)
 class StoredObject:
-    """One object, as the function of its kind in ``SHOWERS`` takes it."""
+    """One object, as it is passed to the function for its kind in ``SHOWERS``."""
 
     store: ObjectStore
     key: str

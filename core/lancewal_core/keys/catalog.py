@@ -140,9 +140,10 @@ Problem = Corrupt | StoreInconsistent | None
 
 
 class KeyCatalogs:
-    """The newest catalog of a table.  ``problem`` says why the newest one could not be read at the last look.
+    """Reader of a table's newest key catalog.  ``problem`` says why the newest catalog could not be read.
 
-    Threads may share it.  Then the last look counts, even if another thread saw a newer version."""
+    Threads may share it.  Then it keeps the result of the last request, even if another thread saw a newer version.
+    """
 
     def __init__(self, store: ObjectStore, clock: Clock, making: Making | None) -> None:
         self.problem: Problem = None
@@ -156,7 +157,7 @@ class KeyCatalogs:
         return self._read()[0]
 
     def read_sound(self) -> KeyCatalog | None:
-        """Return the newest catalog, or None if it cannot be read, whatever other threads see meanwhile."""
+        """Return the newest catalog; None if it cannot be read.  The result does not depend on other threads."""
         catalog, problem = self._read()
         return catalog if problem is None else None
 
@@ -167,14 +168,15 @@ class KeyCatalogs:
             return self._lost(error), error
 
     def last(self) -> KeyCatalog:
-        """Return the catalog of the last look, without a request; empty if there was none."""
+        """Return the catalog that was read last, without a request; empty if none was read."""
         known = self._known
         return EMPTY if known is None else known[1]
 
     def recent(self) -> KeyCatalog:
-        """Return the newest catalog as of a look in the last ``RECENT_S``, else of a look now.
+        """Return the catalog if it was read within the last ``RECENT_S``; otherwise read the newest one.
 
-        An older catalog only costs time: files that it does not cover are scanned."""
+        An older catalog only costs time: files that it does not cover are scanned.
+        """
         known = self._known
         if known is None or self.problem is not None or self._clock.monotonic() - known[2] > RECENT_S:
             return self.read()
@@ -183,8 +185,9 @@ class KeyCatalogs:
     def swap(
         self, decide: Callable[[KeyCatalog], tuple[KeyRun, ...] | None], new_id: Callable[[], str]
     ) -> KeyCatalog | None:
-        """Swap in a catalog with the runs that ``decide`` returns, and return it.  Return None if ``decide`` declined,
-        if the versions cannot be read, or if a newer release wrote the newest."""
+        """Write a catalog with the runs that ``decide`` returns, and return it.  Return None if ``decide`` returns
+        None, if the versions cannot be read, or if a newer release wrote the newest version.
+        """
 
         def decide_version(version: Version | None) -> KeyCatalog | None:
             before, problem = self._decoded(version)

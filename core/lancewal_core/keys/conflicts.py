@@ -128,10 +128,10 @@ class Conflicts:
 
     @property
     def stopped(self) -> tuple[Region, ...]:
-        """Regions of which ingest takes no further records.
+        """Regions whose records ingest must not consume.
 
-        They are chosen by their number of waiting keys, the highest first, until the others have few together
-        (``KEYS_FEW``)."""
+        Regions with the most waiting keys come first, until all others together have few (``KEYS_FEW``).
+        """
         counted = pc.value_counts(self.waiting[REGION]).to_pylist()
         counts = sorted(((one["counts"], one["values"]) for one in counted), key=lambda one: (-one[0], one[1]))
         left, few = self.waiting.num_rows, KEYS_FEW
@@ -173,8 +173,9 @@ class Conflicts:
         return np.asarray(firsts[held.places([keys[name] for name in held.names])] < position)
 
     def stand_of(self, keys: KeySet) -> Counter[str]:
-        """Return the waiting operations and the owners of these keys, counted as texts.  Equal results mean that
-        nothing has changed in between."""
+        """Count the waiting operations and the owners of these keys, as texts.  If two results are equal, nothing has
+        changed in between.
+        """
         found: Counter[str] = Counter()
         for part, columns in ((self.waiting, [OP, REGION, FIRST, NEXT]), (self.owners, [REGION])):
             found.update(row_texts(part.filter(pa.array(_are(part, keys))).select([*keys.names, *columns])))
@@ -189,8 +190,7 @@ class Conflicts:
         return fold_onto([], found, wanted)
 
     def with_waiting(self, region: Region, more: Folded, first: Position, next_: Position) -> Conflicts:
-        """Return the conflicts with later operations of a region added, which lie between these positions and wait
-        too."""
+        """Add later operations of a region, which lie between these positions, to the waiting ones."""
         keys = KeySet(more.keys(self.schema).combine_chunks())
         if not len(keys):
             return self
@@ -218,13 +218,12 @@ class Conflicts:
         return replace(self, owners=pa.concat_tables([left, added]).combine_chunks())
 
     def decided(self, source: MergedFrom, keys: pa.Table) -> Conflicts:
-        """Return the conflicts after a decision: no operation on these keys waits any more, and this region owns
-        them."""
+        """Return the conflicts after a decision: no operation on these keys waits, and this region owns the keys."""
         left = self.waiting.filter(pa.array(~_are(self.waiting, KeySet(keys.combine_chunks()))))
         return replace(self, waiting=left.combine_chunks()).with_owner(source, keys)
 
     def that_counts(self, counts: Counts) -> Conflicts:
-        """Return the conflicts without the decided keys whose owner no longer counts.
+        """Return the conflicts without decided keys whose owner no longer exists under the contract.
 
         Records of such a key may come through any region.
         """
@@ -235,8 +234,9 @@ class Conflicts:
 
 
 class ConflictKeys:
-    """Keys in conflict that are in force.  Operations on these keys through another region than the owner do not reach
-    the table."""
+    """Keys in conflict, waiting or decided.  Operations on these keys through another region than the owner are not
+    applied to the table.
+    """
 
     def __init__(self, conflicts: Conflicts, counts: Counts) -> None:
         found = conflicts.that_counts(counts)
@@ -258,7 +258,7 @@ class ConflictKeys:
         return np.asarray(others[places] | unowned)
 
     def owned(self, keys: pa.Table) -> Mask:
-        """Return a mask over ``keys``: True where a key has an owner in force."""
+        """Return a mask over ``keys``: True where a key has an owner."""
         return self._owned.contains([keys[name] for name in self._owned.names])
 
     def waits(self, keys: pa.Table) -> Mask:
@@ -267,8 +267,8 @@ class ConflictKeys:
 
 
 def encode_conflicts(conflicts: Conflicts, merge: str) -> tuple[bytes, ConflictsRef]:
-    """Return the object of a merge and the reference to it.  Raises ``ObjectTooLarge`` if no reader would accept the
-    object.
+    """Encode the conflicts after a merge.  Return the object's bytes and a reference to the object.  Raises
+    ``ObjectTooLarge`` if readers would refuse the object.
     """
     ids = conflicts.schema.ids
     waiting = conflicts.waiting.replace_schema_metadata({_FIELD_IDS: json.dumps(ids)} if ids else None)
@@ -282,8 +282,9 @@ def encode_conflicts(conflicts: Conflicts, merge: str) -> tuple[bytes, Conflicts
 
 
 def read_conflicts(store: ObjectStore, ref: ConflictsRef | None, contract: Contract) -> Conflicts:
-    """Read the conflicts in force, from the object that ``ref`` names, with the columns of the contract; there are none
-    if ``ref`` is None."""
+    """Read the conflicts in the object ``ref``, with the columns of the contract.  If ``ref`` is None, there are no
+    conflicts.
+    """
     if ref is None:
         return Conflicts.none(contract.rows)
     data = store.get(ref.key)
@@ -357,8 +358,8 @@ def _written(data: bytes, where: str, store: ObjectStore, contract: Contract) ->
 
 
 def decode_conflicts(data: bytes, where: str, schema: RowSchema) -> Conflicts:
-    """Inverse of ``encode_conflicts``.  Raises ``ObjectCorrupt`` for anything else, before more is unpacked than an
-    object may have.
+    """Decode the bytes that ``encode_conflicts`` returned.  Raises ``ObjectCorrupt`` for anything else, before more is
+    decompressed than an object may contain.
     """
     try:
         waiting, owners = conflict_rows(data)

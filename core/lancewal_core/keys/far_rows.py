@@ -24,7 +24,7 @@ def row_keys(pinned: PinnedTable, addresses: Sequence[int], primary_key: Sequenc
 
 
 def far_text(rows: int, keys: Sequence[str]) -> str:
-    """Say what is wrong with these rows, and what to do."""
+    """Return a sentence about vectors that an index cannot hold, with advice."""
     more = " and others" if rows > len(keys) else ""
     which = f": {'; '.join(keys)}{more}" if keys else ""
     return (

@@ -60,7 +60,7 @@ class RowsOfKeys:
 
 @dataclass(frozen=True, slots=True)
 class KeyRows:
-    """Rows that ``find`` found.  ``faults`` says why files are uncovered that should be covered."""
+    """Result of ``find``.  ``faults`` says why files that should be covered are not."""
 
     covered: Mapping[int, RowsOfKeys]
     """Rows that were found, by fragment id; a fragment without such a row is left out."""
@@ -70,8 +70,7 @@ class KeyRows:
 
 @dataclass(slots=True)
 class KeyIndex:
-    """Key index of a table (module docstring).  ``broken`` has the names of runs with a part that could not be read,
-    and the reasons."""
+    """Key index of a table.  ``broken`` has the names of runs with a part that could not be read, and the reasons."""
 
     catalogs: KeyCatalogs
     parts: PartSource
@@ -110,15 +109,15 @@ class KeyIndex:
         return KeyRows(rows, left, self._faults(catalog))
 
     def bring(self, keys: pa.Table) -> None:
-        """Load in advance the catalog and the parts that ``find`` will read for these keys, if the catalog covers its
-        version."""
+        """Load the catalog and the parts that ``find`` will need for these keys."""
         sought = SoughtKeys(code_keys(keys))
         runs = self.sound(self.catalogs.recent())
         find_in_runs(runs, self.parts, sought, self.tasks)
 
     def covers_all(self, pinned: PinnedTable, names: Sequence[str], *, local: bool) -> bool:
-        """Return whether ``find`` would scan no fragment of this version and fetch nothing.  With ``local``, parts are
-        local files and need not be open.  Otherwise the catalog is that of the last look."""
+        """Return whether ``find`` would need neither a scan nor a request for this version.  With ``local``, parts are
+        local files and need not be open.  Otherwise the catalog is the one that was read last.
+        """
         fragments = fragments_by_file(pinned, names)
         counting = _counting(self.sound(self.catalogs.recent() if local else self.catalogs.last()), fragments)
         covered = {f.fragment_id for run, files in counting for at in files for f in fragments[run.files[at].name]}
@@ -126,7 +125,7 @@ class KeyIndex:
         return at_hand and all(f.fragment_id in covered for f in pinned.fragments())
 
     def sound(self, catalog: KeyCatalog) -> list[KeyRun]:
-        """Return the runs of a catalog that are not known to be broken."""
+        """Return the runs of a catalog that are not in ``broken``."""
         return [run for run in catalog.runs if run.name not in self.broken]
 
     def _faults(self, catalog: KeyCatalog) -> tuple[str, ...]:

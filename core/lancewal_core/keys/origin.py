@@ -51,7 +51,7 @@ Counts = Callable[[MergedFrom], int]
 
 
 def counting(contract: Contract) -> Counts:
-    """Return the function that tells which remembered regions count under a contract (guarantee 1)."""
+    """Return a function that tells which recorded regions still exist under a contract (guarantee 1)."""
 
     def partition(source: MergedFrom) -> int:
         region, ended = source.region, contract.altered_at
@@ -65,10 +65,11 @@ def counting(contract: Contract) -> Counts:
 
 
 class RegionList:
-    """List of regions of a key run.  Entries of the run name a region by its index in the list.
+    """The regions of a key run.  Entries of the run refer to a region by its index.
 
-    The list stays short.  A region is in it at most twice: once for positions that count, and once for positions that
-    do not.  Each time the highest position is kept."""
+    The list stays short.  A region is in it at most twice: once with a position that counts under the contract, once
+    with one that does not.  Each time the highest position is kept.
+    """
 
     def __init__(self, counts: Counts) -> None:
         self.counts = counts
@@ -76,7 +77,7 @@ class RegionList:
         self._found: list[MergedFrom] = []
 
     def place(self, source: MergedFrom) -> int:
-        """Return the index of a region, which is appended if the list does not have it."""
+        """Return the index of a region.  If the list does not have the region, append it."""
         known = (source.region, self.counts(source) != NOT_KNOWN)
         place = self._places.setdefault(known, len(self._found))
         if place == len(self._found):
@@ -103,8 +104,9 @@ class Meeting:
 
 
 def meeting(keys: pa.Table, partitions: Partitions) -> Meeting | None:
-    """Return how many keys came through two partitions, and the partitions of the first; None if there are none.
-    ``keys`` of one partition must all be different."""
+    """Return how many keys came through two partitions, and the partitions of the first such key; None if there are
+    none.  Keys of one partition must be distinct.
+    """
     codes = key_codes(keys)
     if int(codes.max(initial=-1)) + 1 == len(codes):
         return None
@@ -117,8 +119,8 @@ def meeting(keys: pa.Table, partitions: Partitions) -> Meeting | None:
 def conflict(topic: str, met: Meeting, what: str, way_on: str, **where: object) -> RegionConflict:
     """Return the error for keys that came through two partitions.
 
-    ``what`` completes the sentence about the key that begins with "it"; ``way_on`` is the advice for a person.
-    ``where`` names more places.  The key itself is never named: that is a payload.
+    ``what`` ends the sentence about the key that begins with "it".  ``way_on`` is advice for a person.  ``where`` has
+    further fields.  The key itself is never named, because it is user data.
     """
     first, second = met.partitions
     return RegionConflict(

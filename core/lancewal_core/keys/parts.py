@@ -46,12 +46,11 @@ class PartSource(Protocol):
         """Return whether the part is open already, so that ``open`` has nothing to read."""
 
     def keep(self, part: KeyPart, data: bytes) -> None:
-        """Keep the bytes of a part that this process has just stored, so that ``open`` need not fetch them."""
+        """Cache the bytes of a part that this process has just stored."""
 
 
 class MappedParts:
-    """Parts that are memory-mapped (module docstring).  ``root`` is the table's folder, or None if the table is not in
-    a local one."""
+    """Key parts as memory-mapped files.  ``root`` is the table's folder; None if the table is not in a local folder."""
 
     def __init__(self, store: ObjectStore, root: Path | None, folder: Path, bytes_max: int) -> None:
         self._store = store

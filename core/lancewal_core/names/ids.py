@@ -71,9 +71,11 @@ class Region:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Page:
-    """The regions of one topic whose states lie in the same objects.
+    """Name of a state page: the object with the states of some regions of one topic.
 
-    A page has the partitions n * number to n * (number + 1) - 1, with n the contract's ``regions_per_page``."""
+    Page ``number`` has the partitions from n * number to n * (number + 1) - 1, where n is the contract's
+    ``regions_per_page``.
+    """
 
     topic: str
     topic_id: TopicId

@@ -74,18 +74,19 @@ def inverted_version(version: int) -> str:
 
 
 def makings_prefix() -> str:
-    """Folder of all makings."""
+    """Folder that has a sub-folder for each making."""
     return f"{ROOT}made/"
 
 
 def made_folder(making: Making | None) -> str:
-    """Return the folder for the objects of this making.  A table from before makings has ``None``, and no folder of its
-    own."""
+    """Return the folder for the objects of this making (a table's random id).  A table from the first releases has no
+    making (None) and no such folder.
+    """
     return ROOT if making is None else f"{makings_prefix()}{_word('making', making)}/"
 
 
 def making_of(key: str) -> Making | None:
-    """Return the making whose folder the object lies in; None if it lies in none."""
+    """Return the making in an object's key; None if it has none."""
     match = _MADE.match(key)
     return Making(match[1]) if match and is_word(match[1]) else None
 
@@ -282,8 +283,9 @@ def subscriptions_making(key: str) -> Making | None:
 
 
 def store_proof(way: str) -> str:
-    """Return the key of the proof that the store keeps put-if-absent on one way to it.  ``way`` is the SHA-256 of what
-    a process sees."""
+    """Return the key of the proof that the store supports put-if-absent.  ``way`` is the SHA-256 of the address,
+    options and environment by which a process reaches the store.
+    """
     if re.fullmatch("[0-9a-f]{64}", way) is None:
         raise InvalidInput(f"{way[:200]!r} is not a SHA-256 in hex")
     return f"{ROOT}store/{way}.json"
@@ -295,7 +297,7 @@ def parse_store_proof(key: str) -> str | None:
 
 
 def probe(name: str) -> str:
-    """Return the key of an object that a process puts and deletes to check whether the store keeps put-if-absent."""
+    """Return the key of an object that a process puts and deletes to check that the store supports put-if-absent."""
     return f"{ROOT}probe/{_word('probe', name)}"
 
 

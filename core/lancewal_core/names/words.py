@@ -36,7 +36,7 @@ _SHOWN = 60
 
 
 class NoWord(ValueError):
-    """A text that should be an identifier cannot be one."""
+    """The text is not a valid identifier."""
 
 
 def is_word(text: str) -> bool:
@@ -67,8 +67,9 @@ def is_schema_key(text: str) -> bool:
 
 
 def schema_key_of(text: str) -> str | None:
-    """Return the name of the schema that a person calls so: by its number, its GUID, or the name itself.  None if there is
-    none."""
+    """Return the schema's name for a number, a GUID or the name itself, as a person may write it.  None if the text is
+    none of these.
+    """
     lower = text.lower()
     named = lower if lower.startswith(("id-", "guid-")) else f"id-{lower}" if lower.isdecimal() else f"guid-{lower}"
     return named if is_schema_key(named) else None

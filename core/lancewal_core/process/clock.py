@@ -38,7 +38,7 @@ _ASK_S = 0.2
 
 
 def sleep_unless(stopping: Callable[[], bool], clock: Clock, seconds: float) -> None:
-    """Wait for that time, or less once ``stopping`` is true, which is asked every ``_ASK_S``."""
+    """Wait for ``seconds``, but stop early if ``stopping`` returns True.  It is called every ``_ASK_S``."""
     until = clock.monotonic() + seconds
     while not stopping() and (left := until - clock.monotonic()) > 0:
         clock.sleep(min(left, _ASK_S))

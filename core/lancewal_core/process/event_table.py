@@ -27,7 +27,9 @@ Level = Literal["debug", "info", "warning", "error"]
 
 
 class Event:
-    """An event of a table.  Read from the class it is the declaration, from an object the function that logs the event."""
+    """A log event.  As a class attribute it is the declaration; as an instance attribute it is the function that logs
+    the event.
+    """
 
     def __init__(self, level: Level, message: str, fields: tuple[str, ...]) -> None:
         self.level = level
@@ -47,7 +49,7 @@ class Event:
 
 
 class EventTable:
-    """Base class of a service's table of events (module docstring).  ``common`` are fields of every line."""
+    """Base class for a service's log events.  ``common``: fields of every line."""
 
     def __init__(self, **common: object) -> None:
         import structlog  # with what it imports for itself, when something may be logged

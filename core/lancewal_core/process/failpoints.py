@@ -1,15 +1,16 @@
-"""Named points of the protocol: an event log for tests, and places to kill, stop or fail a process.
+"""Failpoints: named steps of the protocol at which tests record events, or kill, stop or fail a process.
 
-``with point("wal.put"):`` passes ``wal.put before``, runs the body, and, if the body did not raise, passes
-``wal.put after``.  Without configuration a point costs one attribute test.
+``with point("wal.put"):`` reaches ``wal.put before``, runs the body, and reaches ``wal.put after`` if the body did not
+raise.  Without configuration, a point costs one attribute test.
 
-* ``LANCEWAL_EVENT_LOG=<file>``: one JSON line per passing, written unbuffered *before* the act it announces.  Threads pass
-  one after the other: where a failpoint kills or stops the process, its line is the last one.
-* ``LANCEWAL_FAILPOINT=<point>:<before|after>[:n]=kill|stop|error``: at the n-th passing (default 1) SIGKILL or SIGSTOP
-  this process or raise ``FailpointError``.  Several, with commas between them, act independently of each other: one holds
-  the process while a test changes the world, the next ends it.  Refused unless ``LANCEWAL_TESTING=1``.
+* ``LANCEWAL_EVENT_LOG=<file>``: append one JSON line each time a point is reached.  The line is written unbuffered
+  *before* the act that it announces.  Threads take turns, so that the last line is that of the point at which the
+  process was killed or stopped.
+* ``LANCEWAL_FAILPOINT=<point>:<before|after>[:n]=kill|stop|error``: when the point is reached for the n-th time
+  (default 1), send SIGKILL or SIGSTOP to this process, or raise ``FailpointError``.  Several failpoints are separated
+  by commas, and act independently.  The setting is refused unless ``LANCEWAL_TESTING=1``.
 
-Both are read once, in ``main``, by ``configure``; the empty text means not set.
+``configure`` reads both once, in ``main``.  An empty value means not set.
 """
 
 from __future__ import annotations
@@ -80,7 +81,7 @@ class FailpointError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Failpoint:
-    """Act at the ``passing``-th time (from 1) that a point is passed."""
+    """An act for the ``passing``-th time (from 1) that a point is reached."""
 
     point: str
     when: When
@@ -100,7 +101,7 @@ def parse_failpoint(text: str) -> Failpoint:
 
 
 class Failpoints:
-    """Acts at points that are passed, in one process."""
+    """The failpoints of one process."""
 
     def __init__(self, failpoints: Sequence[Failpoint], event_log: str | None) -> None:
         self._failpoints = tuple(failpoints)
@@ -159,8 +160,9 @@ def point(name: str, **where: object) -> Iterator[None]:
 
 @contextmanager
 def points(name: str, wheres: Iterable[Mapping[str, object]]) -> Iterator[None]:
-    """Mark one step that several objects take together.  ``point`` is passed for each of ``wheres``: all before the step,
-    and all after it."""
+    """Mark one step that several objects take together.  Each of ``wheres`` reaches the point before the step, and
+    again after it.
+    """
     with ExitStack() as entered:
         for where in wheres if _active is not None else ():
             entered.enter_context(point(name, **where))

@@ -80,7 +80,7 @@ class Problem:
 
 
 class Health:
-    """Liveness and readiness of a service's loop.  The loop sets it, other threads read it."""
+    """Liveness and readiness of a service's loop.  The loop sets them; other threads read them."""
 
     def __init__(
         self,
@@ -92,9 +92,10 @@ class Health:
         remark: Callable[[], str] = lambda: "",
         beside: Callable[[], Sequence[tuple[str, float]]] = lambda: (),
     ) -> None:
-        """``waits`` says whether the loop waits for a store or broker, which no restart mends.  ``remark`` is added to
-        the answer of a ready service.  ``beside`` lists the tasks that the loop has begun and that have not ended: the name
-        of each, and its duration so far in seconds."""
+        """``waits`` returns whether the loop waits for a store or broker, so that a restart would not help.  ``remark``
+        is added to the answer of a ready service.  ``beside`` returns the tasks that the loop has started and that are
+        still running: the name of each, and for how many seconds.
+        """
         self.clock = clock
         self.remark = remark
         self._problems = problems
@@ -109,7 +110,7 @@ class Health:
         self._turned_at = self.clock.monotonic()
 
     def live(self) -> tuple[Problem, ...]:
-        """Return the faults that only a restart mends; empty if there are none."""
+        """Return the problems that only a restart can solve; empty if there are none."""
         now = self.clock.monotonic()
         if self._waits():  # once the silence is over, the loop has its time again, and so has what is beside it
             self.beat()
@@ -126,7 +127,7 @@ class Health:
         )
 
     def ready(self) -> tuple[Problem, ...]:
-        """Return all faults of the service; empty if there are none."""
+        """Return all problems of the service; empty if there are none."""
         return (*self.live(), *self._problems())
 
 

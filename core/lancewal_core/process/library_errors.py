@@ -44,10 +44,12 @@ def without_secrets(text: str) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """Return the error in one line, without secrets in addresses; the type's name if the error has no text.
+    """Return an error as one line, without secrets in addresses.  If the error has no text, return the name of its
+    type.
 
-    The line is the first one of the text, without the place in the library's source and cut at a bearable length.  The
-    cause is added if the library tells it further below.  An answer of S3 is replaced by its code and text."""
+    The line is the first one of the text, without the position in the library's source, and shortened.  If the library
+    gives a cause further below, it is added.  For an error response of S3, only its code and message are kept.
+    """
     first, _, rest = _S3_ANSWER.sub(_s3_answer, without_secrets(str(error)).strip()[:_READ_MAX], count=1).partition(
         "\n"
     )
@@ -69,5 +71,7 @@ def _s3_answer(found: re.Match[str]) -> str:
 
 
 def way_on(text: str, otherwise: str) -> str:
-    """Return advice for a failed put: to make room if the store's error ``text`` says that it is full, else ``otherwise``."""
+    """Return advice for a failed put.  If the error ``text`` says that the store is full, the advice is to make room;
+    otherwise it is ``otherwise``.
+    """
     return "The store is full: make room, or a larger one" if _NO_SPACE.search(text) else otherwise

@@ -53,7 +53,7 @@ class Declaration:
 
 
 class Declared(Generic[M]):
-    """A metric of a table.  Read from the class it is the declaration, from an object the metric itself."""
+    """A metric of a table.  As a class attribute it is the declaration; as an instance attribute it is the metric."""
 
     def __init__(self, kind: Kind, meaning: str, labels: tuple[str, ...], make: Callable[..., M]) -> None:
         self.kind = kind
@@ -84,8 +84,7 @@ class Declared(Generic[M]):
 
 
 class MetricTable(Collector):
-    """Metrics of a service (module docstring).  A table that extends another has the metrics of both, each with its own
-    prefix."""
+    """Metrics of a service.  A table that extends another has the metrics of both, each with its own prefix."""
 
     prefix: ClassVar[str]
 
@@ -119,7 +118,7 @@ class MetricTable(Collector):
                 yield family
 
     def called(self, table: str) -> None:
-        """Show another value of the label ``table`` from now on."""
+        """Change the value of the label ``table`` from now on."""
         self._table = table
 
     @classmethod
@@ -166,9 +165,9 @@ def info(meaning: str, *labels: str) -> Declared[Info]:
 
 
 def show_only(gauge: Gauge, values: Mapping[tuple[str, ...], float]) -> None:
-    """Let the gauge show exactly ``values``: one for each tuple of label values, in the order of the gauge's labels.
+    """Set the gauge to exactly ``values``: one for each tuple of label values, in the order of the gauge's labels.
 
-    A scrape in between finds every label value that had a sample before and has one afterwards.
+    A concurrent scrape always sees label values that had a sample before and have one afterwards.
     """
     for labels, value in values.items():
         gauge.labels(*labels).set(value)

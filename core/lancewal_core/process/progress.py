@@ -15,9 +15,9 @@ T = TypeVar("T")
 
 
 class Step:
-    """One step.  ``done`` counts ``unit``s up to ``total``, which is None if nobody knows the total.
+    """One step of long work.  ``done`` counts up to ``total`` in ``unit``s; ``total`` is None if it is unknown.
 
-    While the step waits for an answer, ``asked`` names who was asked; ``done`` moves with each answer.
+    While the step waits for a server, ``asked`` names the server, and ``done`` grows with each response.
     """
 
     __slots__ = ("asked", "done", "total", "unit", "what")

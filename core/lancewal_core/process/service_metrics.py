@@ -22,9 +22,10 @@ REPEAT_LOG_S = 10.0
 
 
 class ProcessRegistry(CollectorRegistry):
-    """Metrics of a process: memory, processor time, file descriptors, Python's garbage collector; and those of its tables.
+    """Metrics of a process (memory, processor time, file descriptors, Python's garbage collector) and of its tables.
 
-    A metric that several tables have is one family."""
+    A metric that several tables have is exported as one metric family.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -73,14 +74,15 @@ class ServiceMetrics:
         self._failure_logged: dict[Hashable, float] = {}
 
     def called(self, table: str) -> None:
-        """Name the table so from now on, in metrics and events: its contract is known."""
+        """Set the table's name in metrics and events, once its contract is known."""
         self._table = table
         self._infos.called(table)
         self.events = type(self.events)(table=table)
 
     def started(self, contract: int, partitions: int, topic_id: str, uri: str, what: Mapping[str, str]) -> None:
-        """Show once what this process is, and which table it works on.  ``what`` has fields of the log
-        event: ``topic`` and ``table`` (its uuid), and perhaps ``group``, ``owner`` and ``runner``."""
+        """Record what this process is, and which table it works on.  ``what`` has fields of the log event: ``topic``
+        and ``table`` (its uuid), and optionally ``group``, ``owner`` and ``runner``.
+        """
         try:
             version = metadata.version("lancewal")
         except metadata.PackageNotFoundError:

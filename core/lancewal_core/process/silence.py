@@ -24,7 +24,7 @@ from lancewal_core.process.health import Problem
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """Seconds between two questions, and seconds of silence after which there is a problem."""
+    """Seconds between two requests, and seconds without an answer after which there is a problem."""
 
     ask_s: float
     silent_s: float
@@ -37,10 +37,11 @@ BROKER = Pace(2.0, 5.0)
 
 
 class SilenceWatch:
-    """Watch that calls ``ask``, a small request to a store or broker, at the times of ``pace``.
+    """Periodic check that a store or broker answers.  ``ask`` sends a small request, at the times of ``pace``.
 
-    It does so on a thread of its own, inside of ``with``.  ``who`` is the subject of the problem's text.  ``kind`` is the
-    problem's kind if the last request ended without an error; otherwise the error's kind is."""
+    It runs on a thread of its own, inside ``with``.  ``who`` is the subject of the problem's text.  If the last request
+    failed, the problem has the error's kind, otherwise ``kind``.
+    """
 
     def __init__(self, ask: Callable[[], object], clock: Clock, kind: str, who: str, pace: Pace) -> None:
         self._ask = ask
@@ -64,7 +65,7 @@ class SilenceWatch:
         return Problem(self._error.kind, f"{silent}; its last failure: {self._error}")
 
     def ask(self) -> None:
-        """Ask once.  The call may take as long as the client waits."""
+        """Send one request.  The call may take as long as the client's timeout."""
         try:
             self._ask()
         except Retry as error:

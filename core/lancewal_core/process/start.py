@@ -42,7 +42,7 @@ Failed = Callable[[LancewalError, float], None]
 
 
 class Start:
-    """The start of one service (module docstring).  ``problem`` is None once the start has succeeded."""
+    """The start of one service, with retries.  ``problem`` is None once the start has succeeded."""
 
     def __init__(self, clock: Clock, stopping: Callable[[], bool]) -> None:
         self.problem: Problem | None = Problem("starting", "the service has not begun its work yet")
@@ -54,8 +54,9 @@ class Start:
         return self.problem or Problem("starting", "the service begins its work")
 
     def run(self, begin: Callable[[ExitStack], T], stack: ExitStack, failed: Failed) -> T | None:
-        """Return the result of ``begin``, and keep open on ``stack`` what it opened.  None if the process is told to
-        stop before."""
+        """Call ``begin`` until it succeeds, and return its result.  What ``begin`` opened stays open on ``stack``.
+        Return None if the process is told to stop before.
+        """
         pause_s = PAUSE_S
         while True:
             try:

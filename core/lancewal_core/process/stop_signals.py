@@ -65,10 +65,11 @@ def stop_signals() -> Iterator[Callable[[], bool]]:
 
 @contextmanager
 def end_in_time(seconds: float, late: Callable[[], None]) -> Iterator[None]:
-    """End the process ``seconds`` after the first signal inside ``with``, if it has not ended (guarantee 2).  To be used by
-    the main thread of a process that does nothing else.
+    """End the process ``seconds`` after the first signal inside ``with`` if it is still running then (guarantee 2).
+    Only for the main thread of a process that does nothing else.
 
-    ``late`` is called right before the end, to report it.  The exit code is that of faults that may pass."""
+    ``late`` is called right before the end, to report it.  The exit code is that of transient errors.
+    """
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
     before = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
@@ -106,11 +107,12 @@ def end_process(code: int) -> NoReturn:
 
 
 def returned_in_time(call: Callable[[], None], timeout_s: float) -> bool:
-    """Run ``call`` on a thread of its own for at most ``timeout_s``, and raise what it raises.  Return False if it has
-    not returned.
+    """Run ``call`` on a thread of its own for at most ``timeout_s``.  Return whether it has returned, and raise its
+    error.
 
-    This is for the last calls of a process, whose answers it can do without.  A call that has not returned goes on,
-    and does not hold up the end of the process.  Nothing that it works on may be touched any more."""
+    This is for the last calls of a process, whose results are optional.  A call that has not returned keeps running,
+    but does not delay the end of the process.  The caller must not touch what the call works on.
+    """
     raised: list[BaseException] = []
 
     def run() -> None:

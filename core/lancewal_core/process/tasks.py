@@ -31,7 +31,7 @@ _lost = False
 
 
 def use_threads() -> None:
-    """Check that this process may use the threads of a library.  To be called before each use."""
+    """Check that this process may use a library's threads.  Call this before each use."""
     global _used
     if _lost:
         raise ProcessForked(
@@ -50,7 +50,7 @@ os.register_at_fork(after_in_child=_in_child)
 
 
 class Task(Protocol[T_co]):
-    """A call under way."""
+    """A running call."""
 
     def done(self) -> bool:
         """True once ``result`` returns (or raises) without waiting."""
@@ -103,15 +103,15 @@ def _begin_thread(in_: threading.local) -> None:
 
 
 class ThreadTasks:
-    """Threads of this process.  Several threads of the process may give calls to them.
+    """Threads of this process that run calls.  Several threads may submit calls.
 
-    ``map`` has threads of its own, so that a started call may use ``map``.  Calls of ``map`` may use ``map`` too.  The
-    caller then makes calls itself, since all other threads of ``map`` may be waiting as well.
+    ``map`` has its own threads, so that a started call may use ``map``.  Calls of ``map`` may use ``map`` too.  The
+    caller then runs calls itself, because all other threads of ``map`` may be waiting as well.
 
-    ``caller_helps`` lets the caller make calls everywhere.  This is for calls that compute.  The caller is then one of
-    the ``io_threads``.  Otherwise the caller would only wait, and while it sleeps, Linux runs the threads it has woken
-    on one core for some milliseconds.  Do not set this for calls that wait: a main thread in such a call hears no
-    signal.
+    ``caller_helps`` lets the caller always run calls itself.  This is for calls that compute.  The caller is then one
+    of the ``io_threads``.  Otherwise the caller would only wait.  While it sleeps, Linux runs the threads that it has
+    woken on one core for some milliseconds.  Do not set this for calls that wait, because a main thread in such a call
+    does not handle signals.
     """
 
     def __init__(self, workers: int = 2, io_threads: int = IO_THREADS, *, caller_helps: bool = False) -> None:

@@ -80,9 +80,9 @@ class JsonCompactCodec:
 
 
 def json_key(members: Mapping[str, object]) -> bytes:
-    """Return the key that has these members, in their order: str, int, bool.
+    """Return the JSON key with these members, in their order.  Values are str, int or bool.
 
-    Raises ``InvalidInput`` for a value of another type, or a text that is not Unicode.
+    Raises ``InvalidInput`` for a value of another type, or a text that is not valid Unicode.
     """
     for name, value in members.items():
         if not isinstance(value, str | int):
@@ -103,7 +103,9 @@ def same_json(key: bytes, other: bytes) -> bool:
 
 
 def writes(type_: pa.DataType) -> Literal["text", "word"] | None:
-    """Return whether such keys write a type as a text in quotes, or as a word; None if they do not hold it."""
+    """Return how such keys write a column type: as a ``text`` in quotes, or as a ``word``.  None if they cannot hold
+    the type.
+    """
     if _is_text(type_):
         return "text"
     return "word" if pa.types.is_integer(type_) or pa.types.is_boolean(type_) else None

@@ -73,7 +73,9 @@ def schema_of_form(form: KeyForm) -> SchemaKey | None:
 
 
 def key_form_of(text: str) -> KeyForm | None:
-    """Return the form that a person calls so: a number or a GUID may stand for the schema.  None if there is none."""
+    """Return the key form for a person's text, in which a number or a GUID may stand for the schema.  None if it is not
+    a key form.
+    """
     if is_key_form(text):
         return KeyForm(text)
     called, dot, path = text.removeprefix(_IN_HEADER).partition(".")

@@ -81,24 +81,24 @@ def encode_region_key(*values: object, form: KeyFormat = "canonical") -> bytes:
 
 
 def has_region_key(key_format: KeyFormat) -> bool:
-    """Return whether tables with such keys have a region key.  Then the keys can be decoded."""
+    """Return whether tables with keys of this format have a region key.  If so, keys can be decoded."""
     return key_format != "bytes"
 
 
 def has_key_forms(key_format: KeyFormat) -> bool:
-    """Return whether keys of that format have schemas, so that tables list the forms of keys that they take."""
+    """Return whether keys of this format have schemas.  If so, the contract lists the key forms that the table accepts."""
     return key_format in _WITH_SCHEMAS
 
 
 def why_rows_do_not_tell(key_format: KeyFormat, partitioner: Partitioner) -> str | None:
-    """Return the setting, and its value, by which rows do not tell their partition; None if they tell it."""
+    """Return the setting, with its value, because of which a row does not determine its partition; None if it does."""
     if not has_region_key(key_format) or key_format in _IN_ANY_TEXT:
         return f"table.format.key is {key_format}"
     return "table.partitioner is none" if partitioner == "none" else None
 
 
 def key_codec(rows: RowSchema, key_format: KeyFormat) -> KeyCodec | None:
-    """Return the encoding of the table's record keys; None if the bytes of a key do not follow from its row."""
+    """Return the encoding of the table's record keys; None if a key's bytes cannot be computed from its row."""
     fields = pa.schema([rows.columns.field(name) for name in rows.region_key])
     if key_format == "canonical":
         return RegionKeyCodec(fields)

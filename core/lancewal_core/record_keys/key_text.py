@@ -23,14 +23,14 @@ _END = re.compile(rb"[ \t\n\r]*\}[ \t\n\r]*")
 
 @dataclass(frozen=True, slots=True)
 class KeyText:
-    """A text of keys."""
+    """The exact spelling of JSON keys: names, order and spaces, without the values."""
 
     before: tuple[tuple[str, bytes], ...]
     """For each member its column, and the bytes before its value."""
     end: bytes
 
     def of(self, rows: pa.RecordBatch) -> pa.Array:
-        """Return the key of each row in this text, as a binary array."""
+        """Return the key of each row in this spelling, as a binary array."""
         pieces: list[bytes | pa.Array] = []
         for name, before in self.before:
             column = rows.column(name)
@@ -40,9 +40,11 @@ class KeyText:
 
 
 def key_text(key: bytes, row: Mapping[str, object], called: Mapping[str, str]) -> KeyText | None:
-    """Return the text that ``key`` has, if it holds the values of ``row`` as ``json_compact`` writes them; else None.
+    """Return the spelling of ``key``, if the key holds the values of ``row`` as ``json_compact`` writes them; otherwise
+    None.
 
-    ``called``: the column of each name that a member may have."""
+    ``called``: the column of each name that a member may have.
+    """
     before: list[tuple[str, bytes]] = []
     at = 0
     while (found := _MEMBER.match(key, at)) is not None and (found[1] == b"{") is not bool(before):

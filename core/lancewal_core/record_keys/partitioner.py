@@ -35,9 +35,12 @@ _CERTAIN = 10_000
 
 
 def partition_of(key: bytes, partitions: int, partitioner: Partitioner = "murmur2") -> int:
-    """Return the partition that a producer gives a key in a topic of ``partitions`` partitions; -1 if chance decides.
+    """Return the partition that a producer chooses for a key in a topic of ``partitions`` partitions; -1 if the choice
+    is random.
 
-    Raise ``InvalidSettings`` for a number of partitions that no topic has, ``InvalidInput`` for ``none``."""
+    Raises ``InvalidSettings`` for an impossible number of partitions, and ``InvalidInput`` for the partitioner
+    ``none``.
+    """
     match partitioner:
         case "murmur2":
             return murmur2.partition_of(key, partitions)
@@ -66,9 +69,11 @@ def partitions_of(keys: pa.Array, partitions: int, partitioner: Partitioner) -> 
 
 
 def that_places(placed: Collection[tuple[bytes, int]], partitions: int) -> Partitioner | None:
-    """Return the only partitioner by which all keys lie where they are; None if they do not tell.
+    """Return the only partitioner that would put all keys into their actual partitions; None if there is none, or
+    several.
 
-    ``placed``: keys, each with its partition."""
+    ``placed``: keys, each with its partition.
+    """
     distinct = sorted(set(placed))
     if partitions ** min(len(distinct), 64) < _CERTAIN:
         return None

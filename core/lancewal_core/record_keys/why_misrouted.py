@@ -23,10 +23,10 @@ LIBRDKAFKA: dict[Partitioner, str] = {
 def why_misrouted(
     rows: RowSchema, key_format: KeyFormat, key: bytes | None, encoded: bytes | None, partitioner: Partitioner
 ) -> str:
-    """Say whether a misrouted record's key or its partition is wrong, as a sentence without its full stop.
+    """Return a sentence, without its full stop, that says whether a misrouted record's key or its partition is wrong.
 
-    ``rows`` has the names that records use.  ``key`` is the record's key, ``encoded`` the one that its row tells, or None if
-    it tells none.
+    ``rows`` has the column names that records use.  ``key`` is the record's key.  ``encoded`` is the key computed from
+    its row; None if it cannot be computed.
     """
     codec = key_codec(rows, key_format)
     if codec is None:
@@ -85,9 +85,11 @@ def _other_format(rows: RowSchema, codec: KeyCodec, key: bytes, encoded: bytes) 
 def other_partitioner(
     placed: Collection[tuple[bytes | None, int]], partitions: int, partitioner: Partitioner
 ) -> str | None:
-    """Return a sentence, without a full stop, if another partitioner puts all keys where they lie; else None.
+    """If another partitioner would put all keys into their actual partitions, return a sentence about it, without a
+    full stop; otherwise None.
 
-    ``placed``: keys of records near each other, each with its partition."""
+    ``placed``: keys of nearby records, each with its partition.
+    """
     given = {(key, lies) for key, lies in placed if key is not None}
     found = that_places(given, partitions)
     if found is None or found == partitioner:

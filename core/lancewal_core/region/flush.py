@@ -68,17 +68,18 @@ def flush_generation(
     content: Content,
     new_id: Callable[[], str],
 ) -> FlushedGeneration | None:
-    """Write the content of a SEALED generation and mark it FLUSHED (steps 2 and 3 above).  Return None if another
-    process flushed it first.  Also return None if a rebuilt state has another record of this generation: then the
-    content is folded from other entries.
+    """Write the content of a SEALED generation, and mark it FLUSHED (steps 2 and 3).  Return None if another process
+    flushed it first.  Also return None if a repair has rebuilt the state with another record of this generation,
+    because its content then comes from other entries.
     """
     (found,) = flush_generations(opened, [Flushable(region, record, content)], new_id)
     return or_raised(found)
 
 
 def flush_generations(opened: OpenedTable, flushable: Seq[Flushable], new_id: Callable[[], str]) -> list[Answer]:
-    """Flush one generation of each of several regions, as ``flush_generation`` does; return the answers in their order.
-    An error is the answer of its region alone."""
+    """Flush one generation of each of several regions, as ``flush_generation`` does.  Return a result for each, in
+    their order.  An error affects only its region.
+    """
     answers = _write(opened, flushable, new_id)
     answers |= _mark(opened, flushable, answers, new_id)
     return [answers[one.region] for one in flushable]
@@ -86,7 +87,7 @@ def flush_generations(opened: OpenedTable, flushable: Seq[Flushable], new_id: Ca
 
 @dataclass(frozen=True, slots=True)
 class Flushing:
-    """Flushes that were written, or that failed."""
+    """Flushes that were written or failed, and the swaps of state pages that are still running."""
 
     answers: dict[Region, Answer] = field(default_factory=dict)
     """Answers of regions that are not swapped."""
@@ -94,7 +95,7 @@ class Flushing:
     """Swaps under way, each with the answers of a page."""
 
     def begin(self, opened: OpenedTable, flushable: Seq[Flushable], new_id: Callable[[], str]) -> None:
-        """Write these generations, and begin to swap them."""
+        """Write these generations, and start to swap their states."""
         written = _write(opened, flushable, new_id)
         by_page: dict[Page, list[Flushable]] = {}
         for one in flushable:
@@ -107,8 +108,9 @@ class Flushing:
 
 
 def begin_flushes(opened: OpenedTable, flushable: Seq[Flushable], new_id: Callable[[], str]) -> Flushing:
-    """Flush as ``flush_generations`` does, but return once the flushes are written, while pages are still swapped.
-    Each page has its own answer."""
+    """Flush as ``flush_generations`` does, but return once the flush files are written.  The swaps of state pages may
+    still be running; each has its own result.
+    """
     flushing = Flushing()
     flushing.begin(opened, flushable, new_id)
     return flushing
@@ -185,9 +187,9 @@ def flush_from_logs(
 ) -> dict[Region, Answer]:
     """Flush the oldest SEALED generation of each region from its log.
 
-    The answer is None if there is no such generation, or if another process was faster.  An error is the answer of its
-    region alone; ``Corrupt`` names the damaged or lost object of the log.  The states are read once.  A log is read
-    once for as many of its regions as ``TOGETHER_BYTES`` have room for.
+    A result is None if there is no such generation, or if another process was faster.  An error affects only its
+    region; ``Corrupt`` names the damaged or lost object.  The states are read once.  A log is read once for as many of
+    its regions as fit into ``TOGETHER_BYTES``.
     """
     answers: dict[Region, Answer] = {}
     for flushable in _from_logs(opened, regions, answers):
@@ -197,8 +199,9 @@ def flush_from_logs(
 
 
 def begin_flushes_from_logs(opened: OpenedTable, regions: Collection[Region], new_id: Callable[[], str]) -> Flushing:
-    """Flush as ``flush_from_logs`` does, but return once the flushes are written, while pages are still swapped.  Each
-    page has its own answer."""
+    """Flush as ``flush_from_logs`` does, but return once the flush files are written.  The swaps of state pages may
+    still be running; each has its own result.
+    """
     flushing = Flushing()
     for flushable in _from_logs(opened, regions, flushing.answers):
         flushing.begin(opened, flushable, new_id)

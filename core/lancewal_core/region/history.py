@@ -62,10 +62,10 @@ class History:
 
 
 class KnownPages:
-    """History pages that were read before, for callers that read all pages of regions again and again.
+    """Cache of history pages, for callers that read all pages again and again.
 
-    A page is identified by its line in a listing: key, size and time.  Another object that a restore puts at the same
-    key has another time.  Only the threads of one reader may use this at a time.
+    A page is identified by key, size and time in the listing.  If a restore puts another object at the same key, its
+    time is different.  Only the threads of one reader may use the cache at a time.
     """
 
     def __init__(self, records_max: int = 100_000) -> None:
@@ -99,7 +99,7 @@ def _identity(info: ObjectInfo) -> tuple[str, int, int]:
 
 @dataclass(frozen=True, slots=True)
 class SoundHistories:
-    """Histories of regions that somebody has claimed.  Nothing is known of the ``damaged`` regions."""
+    """Histories of the regions that a process has claimed.  For ``damaged`` regions nothing is known."""
 
     of: Mapping[Region, History]
     damaged: Mapping[Region, Corrupt]
@@ -234,8 +234,9 @@ def pages_of(
 def generation_behind(
     opened: OpenedTable, region: Region, state: RegionState | None, merged: Generation, end: Position | None = None
 ) -> GenerationRecord | None:
-    """Return the first of ``generations_behind``, for one history page at most; None if there is none yet.  The errors
-    are the same.  A region that nobody has claimed has none."""
+    """Return the first result of ``generations_behind``, and read at most one history page.  None if there is no such
+    generation yet, or if no process has claimed the region.  Raises the same errors.
+    """
     if state is None and not merged:
         return None
     state, merged = _not_trimmed(opened, region, state, merged, end)
@@ -254,9 +255,10 @@ def generation_behind(
 def generations_behind(
     opened: OpenedTable, region: Region, state: RegionState | None, merged: Generation, end: Position | None = None
 ) -> list[GenerationRecord]:
-    """Return the generations above ``merged``, oldest first (module docstring).  ``state`` is the region's state, just
-    read.  ``end`` is the position after generation ``merged``: then trimmed generations without records may be missing.
-    With None, none may be missing."""
+    """Return the generations above ``merged``, oldest first.  ``state`` is the region's state, just read.  ``end``: the
+    position after generation ``merged``; then trimmed generations without records may be missing.  With None, none may
+    be missing.
+    """
     # Step 1
     state, merged = _not_trimmed(opened, region, state, merged, end)
     known = {record.generation: record for record in state.generations if record.generation > merged}

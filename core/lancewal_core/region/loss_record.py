@@ -80,10 +80,11 @@ def read_losses(store: ObjectStore, region: Region, making: Making | None) -> tu
 
 
 def behind_losses(losses: Sequence[LossRecord], at: Position) -> Position:
-    """Return the first position, not below ``at``, that no accepted loss of ``offsets`` covers.
+    """Return the first position at or after ``at`` that no accepted loss of the kind ``offsets`` covers.
 
-    ``losses`` are in the order of ``read_losses``.  A loss of ``tombstones`` does not count: the other records of its
-    positions exist."""
+    ``losses`` must be in the order of ``read_losses``.  Losses of ``tombstones`` are ignored, because the other records
+    at their positions exist.
+    """
     for loss in losses:
         if loss.kind == "offsets" and loss.first <= at < loss.next:
             at = Position(loss.next)
@@ -91,6 +92,5 @@ def behind_losses(losses: Sequence[LossRecord], at: Position) -> Position:
 
 
 def replaced_below(losses: Sequence[LossRecord]) -> Position:
-    """Return the position below which Kafka may have other records than those that were read; 0 if there is no such
-    position."""
+    """Return the position below which Kafka may have different records than those that were read; 0 if there is none."""
     return Position(max((loss.next for loss in losses if loss.kind == "replaced"), default=0))

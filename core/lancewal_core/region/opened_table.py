@@ -43,14 +43,14 @@ class OpenedTable:
 
     @staticmethod
     def over(store: ObjectStore, table: StoredTable, contract: Contract, tasks: Tasks, clock: Clock) -> OpenedTable:
-        """Return an open table whose region states and watermarks remember nothing yet."""
+        """Return an open table with empty caches of region states and watermarks."""
         indexes = RegionStates(store, clock, contract.regions_per_page, contract.making, tasks)
         watermarks, contracts = Watermarks(store, table, contract.making), WrittenContracts(store)
         return OpenedTable(store, table, indexes, watermarks, tasks, clock, contract, contracts)
 
     @property
     def parts(self) -> Parts:
-        """All fields of this class in their order: a context that extends the class begins with them."""
+        """All fields of this class in their order, for making a context that extends it."""
         return (
             self.store,
             self.table,
@@ -64,7 +64,7 @@ class OpenedTable:
 
     @property
     def rows(self) -> RowSchema:
-        """Columns that rows are wanted with, and the keys: those of the table's contract, or those that a reader shows."""
+        """Columns in which rows are returned, and the keys: those of the contract, or those that a reader shows."""
         return self.contract.rows
 
     def contract_of(self, version: int) -> Contract:

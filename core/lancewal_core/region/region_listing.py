@@ -23,8 +23,9 @@ def list_regions(
     folder: Callable[[Region, Making | None], str],
     making: Making | None,
 ) -> dict[Region, Sequence[ObjectInfo]]:
-    """Return the objects in ``folder`` of each region.  Every ``folder`` must lie below the ``region_prefix``.  The
-    result is a hint, as every listing."""
+    """List the folder of each region, which ``folder`` returns, and return the objects by region.  Each folder must be
+    below ``region_prefix``.  Like any listing, the result is a hint.
+    """
     prefixes = {folder(region, making): region for region in regions}
     topics = {paths.topic_regions_prefix(region, making) for region in regions}
     if len(regions) > 1 and len(topics) == 1:

@@ -50,7 +50,7 @@ _AHEAD_MAX = 8
 
 
 class PageLook(Enum):
-    """How the newest version of a page is looked for, from the version that was read last.  Each way finds it."""
+    """Ways to look for the newest version of a page, starting from the version that was read last.  All find it."""
 
     AHEAD = "ahead"
     """In one round: ask for as many numbers as the page has grown lately."""
@@ -97,7 +97,7 @@ def state_in(page: StatePage, region: Region, where: str, before: Before | None 
 
 
 def record_of(state: RegionState, clock: Clock, before: Before | None = None) -> PageRecord:
-    """Return the state as a record of a page, changed now; ``before`` is as in ``state_in``."""
+    """Encode a state as a record of a page, with the current time.  ``before`` is as in ``state_in``."""
     return PageRecord(pack_record(encode_state(state, before)), clock.now_ms())
 
 
@@ -107,8 +107,9 @@ change."""
 
 
 class Swap(NamedTuple):
-    """Outcome of a swap.  With ``ours``, the decided state landed, and ``found`` is that state.  Otherwise ``Decide``
-    declined the state ``found``."""
+    """Result of a swap.  With ``ours``, the decided state was stored, and ``found`` is that state.  Otherwise nothing
+    was written, because ``Decide`` returned None for the state ``found``.
+    """
 
     ours: bool
     found: RegionState | None

@@ -96,8 +96,9 @@ def first_claim(
 def claim(
     state: RegionState, ended: Ended | None, contract_version: int, claimant: Claimant, write_id: str
 ) -> RegionState | None:
-    """Open the next generation.  If the newest generation is OPEN, it is SEALED where ``ended`` says; None if ``ended``
-    does not describe that generation."""
+    """Open the next generation.  If the newest generation is OPEN, SEAL it at the end in ``ended``.  Return None if
+    ``ended`` does not describe that generation.
+    """
     newest = state.newest
     if newest is None:
         raise StoreInconsistent(f"state of region {state.region.name} has no generation", region=state.region.name)
@@ -127,7 +128,7 @@ def claim(
 
 
 def retire(state: RegionState, ended: Ended, write_id: str) -> RegionState | None:
-    """SEAL the OPEN generation that ``ended`` describes, and open none: a hand-over in the place of its owner."""
+    """SEAL the OPEN generation that ``ended`` describes, and open none.  This is a hand-over done for its owner."""
     newest = state.newest
     if newest is None or newest.state is not GenerationState.OPEN:
         return None

@@ -17,7 +17,9 @@ from lancewal_core.errors import InvalidSchema
 
 @dataclass(frozen=True, slots=True)
 class ByteView:
-    """Value ``i`` is ``data[borders[i]:borders[i + 1]]``.  ``data`` is not copied: read it, do not write."""
+    """The bytes of an array's values: value ``i`` is ``data[borders[i]:borders[i + 1]]``.  ``data`` is not a copy, so
+    it must not be written to.
+    """
 
     data: npt.NDArray[np.uint8]
     """The bytes of all values, one after the other, also those in null slots.  There may be other bytes around them."""

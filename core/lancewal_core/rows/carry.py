@@ -31,9 +31,9 @@ _TIME_UNITS = (*_UNITS, "ns")
 
 
 def widens(old: pa.DataType, new: pa.DataType) -> bool:
-    """Return whether each value of the type ``old`` that a record can bring is a value of ``new``.
+    """Return whether every value of the type ``old`` is also a value of the type ``new``.
 
-    These are plain types.  Lists and structs widen by the fields in them, vectors by their items.
+    Both are plain types.  Lists and structs widen by their fields, vectors by their items.
     """
     if old == new:
         return True
@@ -75,7 +75,7 @@ class Tree:
             yield from tree.all()
 
     def member(self, id_: int) -> int | None:
-        """Return the place of the member with this id."""
+        """Return the index of the member with this id."""
         return next((place for place, tree in enumerate(self.within) if tree.id == id_), None)
 
 
@@ -99,7 +99,7 @@ def tree_of(field: pa.Field, ids: Sequence[int]) -> Tree:
 
 
 def holding(tree: Tree, within: Sequence[Tree]) -> Tree:
-    """Return the list or struct with other fields in it."""
+    """Return the list or struct ``tree`` with the fields ``within`` in place of its own."""
     if pa.types.is_list(tree.type):
         item = tree.type.value_field
         return replace(tree, type=pa.list_(item.with_type(within[0].type)), within=tuple(within))
@@ -107,7 +107,9 @@ def holding(tree: Tree, within: Sequence[Tree]) -> Tree:
 
 
 def with_leaves(tree: Tree, change: Callable[[Tree], Tree]) -> Tree:
-    """Return the field with ``change`` of each field in it, or of itself, that holds no other fields."""
+    """Return the field with ``change`` applied to each field in it that holds no other fields.  The field itself may be
+    such a field.
+    """
     if not tree.within:
         return change(tree)
     within = tuple([with_leaves(member, change) for member in tree.within])
@@ -138,7 +140,7 @@ def _tree(field: pa.Field, ids: Iterator[int]) -> Tree:
 
 @dataclass(frozen=True, slots=True)
 class Carry:
-    """How columns of one contract become those of a later one."""
+    """Conversion of rows from the columns of one contract to those of a later one."""
 
     wanted: RowSchema
     sources: tuple[tuple[Tree | None, Tree], ...]
@@ -156,9 +158,9 @@ class Carry:
 
 @lru_cache(maxsize=256)
 def carry(written: RowSchema, wanted: RowSchema) -> Carry | None:
-    """Return the way from the columns ``written`` to those ``wanted``.
+    """Return the conversion from the columns ``written`` to the columns ``wanted``.
 
-    None if there is none.  Then a field has no id or several, the keys differ, or the type of a field is not wider.
+    None if there is none: a field has no id or several ids, the keys differ, or the type of a field is not wider.
     """
     try:
         earlier, later = trees(written), trees(wanted)

@@ -104,7 +104,7 @@ def extend(first: Folded, more: Folded, schema: RowSchema) -> Folded:
 
 
 def states_at(folded: Folded, places: Indices) -> Folded:
-    """Return the states of the keys at these places in ``Folded.keys``, each once."""
+    """Return the states of the keys at these indexes of ``Folded.keys``, without duplicates."""
     gone, partials = folded.rows.num_rows, folded.rows.num_rows + folded.gone.num_rows
 
     def part(table: pa.Table, first: int) -> pa.Table:
@@ -115,7 +115,7 @@ def states_at(folded: Folded, places: Indices) -> Folded:
 
 
 def divide(folded: Folded, keys: KeySet) -> tuple[Folded, Folded]:
-    """Return the states of these keys, and those of the others."""
+    """Return the states of these keys, and the states of all other keys."""
     (rows, rows_left), (gone, gone_left), (partials, partials_left) = (
         _split(part, keys) for part in (folded.rows, folded.gone, folded.partials)
     )
@@ -184,7 +184,7 @@ def columns_set(partials: pa.Table, schema: RowSchema) -> dict[str, bool]:
 
 
 def key_codes(keys: pa.Table) -> Indices:
-    """Number the distinct rows of a table of key columns: equal rows get equal numbers from 0 up."""
+    """Number the distinct rows of a table of key columns from 0.  Equal rows get equal numbers."""
     codes: Indices | None = None
     for column in keys.columns:
         more = _codes_of(column)

@@ -28,10 +28,10 @@ Places = npt.NDArray[np.int64]
 
 
 class KeySet:
-    """A set of primary keys, each at a place 0..n-1.  ``keys`` has one column per key column, rows distinct.
+    """A set of primary keys, numbered from 0.  ``keys`` has one column per key column, with distinct rows.
 
-    Only the keys are pickled.  The structures built from them take as much memory again, and are built faster than they
-    would be sent.
+    Only the keys are pickled.  The structures built from them need as much memory again, and building them is faster
+    than sending them.
     """
 
     def __init__(self, keys: pa.Table) -> None:
@@ -70,8 +70,9 @@ class KeySet:
         return 1 if isinstance(self._matching, _Pivot) else GROUP_ROWS
 
     def places(self, columns: Sequence[Column]) -> Places:
-        """Return for each row the place of its key, -1 if the key is not in the set.  ``columns`` are in the order of
-        ``names``."""
+        """Return for each row the index of its key in the set; -1 if the set does not have the key.  ``columns`` are in
+        the order of ``names``.
+        """
         found = np.full(len(columns[0]), -1, np.int64)
         if self._size:
             rows, places = self._matching.match([storage(column) for column in columns])

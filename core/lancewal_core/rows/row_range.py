@@ -14,7 +14,7 @@ import pyarrow as pa
 
 
 class RowRange(NamedTuple):
-    """``row_count`` rows of ``batch`` from ``begin`` on."""
+    """A range of ``row_count`` rows of ``batch``, starting at ``begin``."""
 
     batch: pa.RecordBatch
     begin: int

@@ -184,8 +184,9 @@ def declared_keys(columns: pa.Schema, table: TableSettings) -> RowSchema:
 def check_declared(table: TableSettings) -> None:
     """Raise ``InvalidSchema`` for declarations that no table can have.
 
-    A setting that is not set passes: the contract may have its value, or a table that is still to be attached.  A
-    region key that is written out without a column is an error, unless ``format.key`` is ``bytes``."""
+    A setting that is missing is accepted, because the contract may have its value, or a table is still to be attached.
+    An explicit region key needs a column, unless ``format.key`` is ``bytes``.
+    """
     if "region_key" in table.model_fields_set and not table.region_key and has_region_key(table.format.key):
         raise InvalidSchema(
             "table.region_key is empty: name the columns that producers key by. Leave it out where the table's contract has "

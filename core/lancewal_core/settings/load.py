@@ -58,7 +58,7 @@ _NO_FILE = (
 
 
 class Settings(BaseSettings):
-    """The whole tree.  Made by ``load_settings``; the class itself reads neither files nor the environment."""
+    """All settings.  ``load_settings`` makes it; the class itself reads neither files nor the environment."""
 
     model_config = SettingsConfigDict(frozen=True, extra="forbid", env_prefix="LANCEWAL_", env_nested_delimiter="__")
 

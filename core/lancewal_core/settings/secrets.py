@@ -69,7 +69,8 @@ def is_secret(path: tuple[str, ...]) -> bool:
 def may_hold_secrets(path: tuple[str, ...]) -> bool:
     """Return whether a value given at ``path`` is a secret, or may contain one.
 
-    A text may contain one that could not be taken apart, or that was refused."""
+    A text that could not be parsed, or that was refused, may contain a secret.
+    """
     return path in _ADDRESSES or is_secret(path) or any(mapping[: len(path)] == path for mapping in OPTION_MAPPINGS)
 
 

@@ -29,7 +29,7 @@ _SERVICE_LINK = re.compile(r"_SERVICE_HOST$|_SERVICE_PORT(_[A-Z0-9_]+)?$|_PORT(_
 
 @dataclass(frozen=True, slots=True)
 class SettingProblem:
-    """One fault: the file and line or variable, the key (both may be empty), and what was expected."""
+    """A problem with a setting: the file and line or the variable, the key (both may be empty), and what was expected."""
 
     where: str
     key: str

@@ -45,10 +45,10 @@ _EXPECTED = f"a local path, file:// or {', '.join(f'{name}://' for name in SCHEM
 
 
 def split_address(uri: str) -> SplitResult:
-    """Return the parts of ``uri``.  Raise ``InvalidSettings`` if it has user information or is not an address.
+    """Return the parts of ``uri``.  Raises ``InvalidSettings`` if it has user information or is not an address.
 
-    A secret may have a slash in it.  Then the part before the slash takes the place of the bucket's name.  That part
-    has a colon, which no bucket has in its name.
+    If a secret contains a slash, the part before the slash looks like the bucket's name.  It has a colon, which no
+    bucket's name has.
     """
     try:
         parts = urlsplit(uri)
@@ -103,8 +103,9 @@ def table_address(uri: str) -> SplitResult:
 
 
 def files_address(uri: str) -> SplitResult:
-    """Return the parts of the address of files to load.  Raises ``InvalidSettings`` for fewer addresses than for a
-    table's: Lance never sees this one, and Spark writes folders named ``at=10%3A00``.
+    """Return the parts of the address of files to load.  Raises ``InvalidSettings`` if it is not valid.  Some addresses
+    are allowed here that no table may have.  Lance never opens them, and Spark writes folders with names such as
+    ``at=10%3A00``.
     """
     return _checked(uri, _wrong_of_files)
 
@@ -171,7 +172,9 @@ def place_of(uri: str) -> str:
 
 
 def no_table_advice(uri: str) -> str:
-    """Return advice for an address at which no table lies.  A table that was made before is not made again by it."""
+    """Return advice for an address without a table.  The advice warns against creating a second table if the table
+    existed before.
+    """
     if "/" not in uri:
         return "A name is looked up where a catalog is set (catalog.root), and an address has a slash, such as ./orders"
     return (
@@ -181,7 +184,7 @@ def no_table_advice(uri: str) -> str:
 
 
 def same_place(one: str, other: str) -> bool:
-    """Return whether two places are one: equal texts, or local paths that lead to one folder on this machine."""
+    """Return whether two places are the same: equal texts, or local paths that lead to the same folder on this machine."""
     return one == other or one_text(one) == one_text(other)
 
 

@@ -43,7 +43,7 @@ _STAGED = re.compile(r"#\d+$")
 
 
 class FolderStore:
-    """Objects of the table in ``folder``."""
+    """Object store in a local folder."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -144,7 +144,9 @@ _Identity = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class SeenFolder:
-    """A folder as it was seen: it and all folders above, nearest first, without links.  None: the folder was not there."""
+    """Identity of a folder and of all folders above, as seen earlier, nearest first, without links.  None: the folder
+    did not exist.
+    """
 
     folders: Sequence[tuple[str, _Identity | None]]
 

@@ -23,7 +23,7 @@ def bytes_max(key: str) -> int:
 
 
 def check_size(key: str, size: int) -> None:
-    """Raise ``ObjectCorrupt`` for an object larger than any of its kind, which lancewal has not written."""
+    """Raise ``ObjectCorrupt`` if an object is larger than lancewal ever writes an object of this kind."""
     limit = bytes_max(key)
     if size > limit:
         raise ObjectCorrupt(
@@ -33,14 +33,14 @@ def check_size(key: str, size: int) -> None:
 
 
 def check_written(key: str, size: int) -> None:
-    """Raise ``ObjectTooLarge`` for an object that no reader would take."""
+    """Raise ``ObjectTooLarge`` if readers would refuse an object of this size."""
     limit = bytes_max(key)
     if size > limit:
         raise too_large(key, f"{size} bytes, more than the {limit}")
 
 
 def check_unpacked(key: str, size: int) -> None:
-    """Raise ``ObjectTooLarge`` for an object that unpacks to ``size`` bytes, which no reader would unpack."""
+    """Raise ``ObjectTooLarge`` if readers would refuse an object that unpacks to ``size`` bytes."""
     kind = kind_of(key)
     limit = None if kind is None else kind.unpacked_bytes_max
     if limit is not None and size > limit:

@@ -33,7 +33,7 @@ _SHOWN = 300
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """This call made the object."""
+    """The object was stored by this call."""
 
     etag: str | None = field(default=None, compare=False)
     """Entity tag that the store gave the object, if it gives one.  A listing shows the same tag while that object lies
@@ -42,12 +42,12 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """The store refused because of an object there, or of a conflicting request."""
+    """The store refused the put, because there is an object already, or because another request conflicted."""
 
 
 @dataclass(frozen=True, slots=True)
 class PutUnknown:
-    """The store gave no verdict."""
+    """The store did not say whether it stored the object."""
 
     cause: str
 
@@ -93,7 +93,7 @@ class ObjectStore(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """The object holds our bytes."""
+    """The object holds the bytes of this process."""
 
     etag: str | None = field(default=None, compare=False)
     """Entity tag of the object.  None also if the outcome was known by reading back."""
@@ -101,14 +101,14 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """The object holds other bytes, and always will."""
+    """The object holds other bytes, and this will not change."""
 
     found: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """No verdict yet.  The caller may put the same bytes at the same key again."""
+    """The outcome of the put is unknown.  The caller may put the same bytes at the same key again."""
 
     cause: str
 
@@ -117,10 +117,11 @@ PutOnce = Done | Lost | Unknown
 
 
 def put_once(store: ObjectStore, key: str, data: bytes) -> PutOnce:
-    """Put ``data`` at ``key`` unless something is there; tell a lost reply from a lost race by reading back.
+    """Put ``data`` at ``key`` unless there is an object.  If the reply is lost, read the object back to find out who
+    wrote it.
 
-    ``data`` must differ from the bytes that any other process would put there (it carries a writer or a write id).  Or
-    equal content must mean the same thing.
+    ``data`` must differ from the bytes of any other process, for example by a writer id or a write id.  Otherwise equal
+    content must mean the same.
     """
     cause = "the store reports a conflict and shows no object"
     try:
@@ -146,7 +147,9 @@ def put_once(store: ObjectStore, key: str, data: bytes) -> PutOnce:
 
 
 def put_new(store: ObjectStore, key: str, data: bytes, note: str = "") -> Done | Lost:
-    """Do ``put_once``, and raise ``StoreUnavailable`` if there is no verdict; ``note`` is added to its message."""
+    """Put an object as ``put_once`` does.  Raises ``StoreUnavailable`` if the outcome is unknown.  ``note`` is added to
+    its message.
+    """
     outcome = put_once(store, key, data)
     if isinstance(outcome, Unknown):
         raise no_verdict(key, outcome.cause, note)
@@ -154,8 +157,9 @@ def put_new(store: ObjectStore, key: str, data: bytes, note: str = "") -> Done |
 
 
 def put_own(store: ObjectStore, key: str, data: bytes, note: str = "") -> None:
-    """Do ``put_new`` at a key that only this try uses.  ``StoreUnavailable`` also if another object lies there: the next
-    try has another key."""
+    """Put an object as ``put_new`` does, at a key that only this attempt uses.  Raises ``StoreUnavailable`` also if
+    another object is there; the next attempt must use another key.
+    """
     if isinstance(put_new(store, key, data, note), Lost):
         raise no_verdict(key, "another object lies there", note)
 
@@ -166,5 +170,5 @@ def no_key(key: str) -> ObjectCorrupt:
 
 
 def no_verdict(key: str, cause: str, note: str = "") -> StoreUnavailable:
-    """Return the error for a put without a verdict.  The writer may put the same bytes again."""
+    """Return the error for a put with an unknown outcome.  The writer may put the same bytes again."""
     return refusal(cause)(f"no verdict on writing {key}: {cause}{note and f'; {note}'}", object=key)

@@ -83,14 +83,17 @@ def is_throttled(text: str) -> bool:
 
 
 def refusal_of_puts(text: str) -> type[LancewalError]:
-    """Return the class of error for a failed put: ``StoreNotWritable`` if something else lies there, else ``refusal``."""
+    """Return the class of error for a failed put: ``StoreNotWritable`` if a file or folder is in the way, otherwise as
+    ``refusal``.
+    """
     found = refusal(text)
     return StoreNotWritable if found is StoreUnavailable and _IN_THE_WAY.search(text) else found
 
 
 def what_to_set(text: str, scheme: Scheme | None = None) -> str:
-    """Return ``; `` and advice for the text of a failure; an empty text if the failure is not known.
+    """Return advice that follows ``; `` for a failure that is known; otherwise an empty text.
 
-    ``scheme`` is that of the store.  None: the text tells it (``scheme_in_error``)."""
+    ``scheme`` is that of the store.  None: it is found from the text (``scheme_in_error``).
+    """
     advice = _ADVICE[(scheme or scheme_in_error(text)).name]
     return next((f"; {said}" for pattern, said in advice if pattern.search(text)), "")

@@ -265,12 +265,16 @@ AZURE_HOST = ".dfs.core.windows.net"
 
 
 def any_of(names: tuple[str, ...], said: Mapping[str, str]) -> str:
-    """Return the first value that ``said`` has under one of ``names``, which are in lower case; else empty."""
+    """Return the first non-empty value in ``said`` for one of ``names``; otherwise an empty text.  Names are in lower
+    case.
+    """
     return next((said[name] for name in names if said.get(name)), "")
 
 
 def endpoint_of(scheme: Scheme, said: Mapping[str, str]) -> str:
-    """Return the endpoint that options name, whose names are in lower case; empty: the one of the cloud."""
+    """Return the endpoint in the options, whose names are in lower case.  An empty text stands for the cloud's own
+    endpoint.
+    """
     return any_of(scheme.endpoints, said) or str(google_key(scheme, said).get("gcs_base_url", ""))
 
 
@@ -309,9 +313,11 @@ def plain_name(scheme: Scheme, option: str) -> str:
 def wrong_options(
     scheme: Scheme, options: Mapping[str, str], account: str, environment: Mapping[str, str] = os.environ
 ) -> str:
-    """Return why options are refused, though obstore or Lance would take them; else empty.  No value is shown.
+    """Return why options are refused that obstore or Lance would accept; an empty text if all are fine.  No value is
+    shown.
 
-    ``options``: names in lower case.  ``account``: the one in the address."""
+    ``options``: names in lower case.  ``account``: the account in the address.
+    """
     return next(_wrong(scheme, options, account, environment), "")
 
 
@@ -370,7 +376,9 @@ def shown_options() -> frozenset[str]:
 
 
 def scheme_in_error(text: str) -> Scheme:
-    """Return the store that a client's error is about, by its words or an address in it; S3 if they do not tell."""
+    """Return the kind of store that a client's error is about, from its words or from an address in it.  S3 if neither
+    shows it.
+    """
     found = (scheme for scheme in SCHEMES.values() if re.search(rf"\bGeneric {scheme.said} error\b", text))
     if match := next(found, None):
         return match

@@ -73,9 +73,11 @@ class Version:
 def newest_version(
     store: ObjectStore, family: Family, known: Version | None = None, tasks: Tasks | None = None
 ) -> Version | None:
-    """Return the newest version (guarantee 1), or None if there is none.  ``known`` is one that the caller read before.
+    """Return the newest version (guarantee 1), or None if there is none.  ``known``: a version that the caller read
+    before.
 
-    With ``tasks``, the version that a listing shows and the next number are read at the same time: one round less.
+    With ``tasks``, the version that a listing shows and the next number are read at the same time, which saves one
+    round of requests.
     """
     if known is not None and known.version != FIRST_VERSION:
         return _probe(store, family, known)
@@ -127,8 +129,9 @@ def _probe(store: ObjectStore, family: Family, newest: Version) -> Version:
 
 
 def decided_if(decide: Callable[[K], V | None], known: K) -> V | None:
-    """Return the decision on a version that may be outdated.  Return None also if ``decide`` raises: the caller then lets
-    it decide on the newest version."""
+    """Return the decision on a version that may be outdated.  Also return None if ``decide`` raises an error, because
+    the caller must then decide on the newest version.
+    """
     try:
         return decide(known)
     except Exception:
@@ -145,7 +148,7 @@ class Swapped(Generic[V]):
 
 @dataclass(frozen=True, slots=True)
 class Declined:
-    """The swap was declined: ``decide`` had nothing to write against ``found``, the newest version."""
+    """Nothing was written, because ``decide`` returned None for ``found``, the newest version."""
 
     found: Version | None
 
@@ -181,8 +184,8 @@ def swap(
 
 
 def put_until_told(store: ObjectStore, key: str, clock: Clock, encode: Callable[[], bytes]) -> Done | Lost:
-    """Put at ``key`` the bytes that ``encode`` returns for each try, until a put has a verdict.  Raises
-    ``StoreUnavailable`` if no try had one.
+    """Put at ``key`` the bytes that ``encode`` returns, and retry until the outcome is known.  ``encode`` is called for
+    each attempt.  Raises ``StoreUnavailable`` if no attempt had a known outcome.
     """
     cause, began = "", clock.monotonic()
     for attempt in range(_UNKNOWN_TRIES):

@@ -229,7 +229,7 @@ class FormerName(StoredModel):
 
 
 class DroppedField(StoredModel):
-    """A column, or a member of a struct, that was dropped."""
+    """Record of a dropped column, or of a dropped member of a struct."""
 
     name: str
     within: int | None = None
@@ -653,10 +653,12 @@ def put_next(store: ObjectStore, clock: Clock, old: Contract, new: Contract) -> 
 def change_contract(
     store: ObjectStore, clock: Clock, known: Contract, decide: Callable[[Contract], Contract | None]
 ) -> Contract:
-    """Store what ``decide`` makes of the newest version, and return it; None leaves that version, which is returned.
+    """Call ``decide`` with the newest version, store the result as the next version, and return it.  If the result is
+    None, return the newest version.
 
-    ``decide`` may raise, and decides again after a lost race.  If no version is found any more, it is given ``known``,
-    which was read before."""
+    ``decide`` may raise.  It is called again if another process has stored a version meanwhile.  If no version is found
+    any more, it gets ``known``, which was read before.
+    """
     family = contract_family(known.making)
 
     def of(found: Version | None) -> Contract:
@@ -686,7 +688,9 @@ def columns_made(store: ObjectStore, newest: Contract, change: str | None) -> Co
 
 
 class WrittenContracts:
-    """Contracts under which rows were written.  Each is read once, when rows name it; threads may share this."""
+    """Cache of the contract versions under which rows were written.  Each is read once, when rows name it.  Threads may
+    share it.
+    """
 
     def __init__(self, store: ObjectStore) -> None:
         self._store = store

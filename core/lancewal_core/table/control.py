@@ -53,7 +53,7 @@ class Service(StrEnum):
 
 
 class Control(StoredVersion):
-    """One version of the control.  A service with None is not paused."""
+    """One version of the object in which operators pause services.  A service with None is not paused."""
 
     what = "control"
     format: Version1 = 1

@@ -56,7 +56,7 @@ class Presence:
         self._gone: TableMissing | TableReplaced | None = None
 
     def look(self) -> None:
-        """Ask the store: one request.  Errors of the store are raised."""
+        """Ask the store, with one request, whether the table still exists.  Errors of the store are raised."""
         try:
             check_present(self._store, self._contract)
         except (TableMissing, TableReplaced) as error:

@@ -232,7 +232,7 @@ class Conflicted:
 
 @dataclass(frozen=True, slots=True)
 class CommitLost:
-    """No verdict: it may have landed."""
+    """The outcome is unknown: the commit may have landed."""
 
     cause: str
     far_rows: tuple[int, ...] = ()

@@ -235,7 +235,9 @@ def check_rows(rows: pa.RecordBatch, entries: Sequence[Described]) -> None:
 
 
 def check_words(writer: str, entries: Iterable[Described]) -> None:
-    """Raise ``InvalidInput`` unless the writer of a segment and the kinds of its rejected records are words."""
+    """Raise ``InvalidInput`` unless the writer of a segment and the kinds of its rejected records are valid
+    identifiers.
+    """
     try:
         word(writer, "writer")
         for kind in {record.kind for entry in entries for record in entry.rejected}:

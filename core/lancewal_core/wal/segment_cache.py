@@ -55,9 +55,10 @@ class SegmentCache:
         return self._grown.get(log, (0, 0))[0]
 
     def grown_lately(self, log: LogId) -> int:
-        """Return the largest growth at one walk, of which each later walk forgets a half.
+        """Return the largest recent growth of the log at one walk.  Each later walk halves the number.
 
-        Whoever looks twice in a row, once a minute, sees a log grow at each first look."""
+        A caller that looks twice in a row, once a minute, sees a log grow at each first look.
+        """
         return self._grown.get(log, (0, 0))[1]
 
     def has_grown(self, log: LogId, segments: int) -> None:
@@ -107,10 +108,10 @@ def _bytes_of(rows_bytes: int, entries: int) -> int:
 
 
 def meet_segment(store: ObjectStore, key: str, cache: SegmentCache) -> Segment | Trailer | Fence | None:
-    """Read a segment for a walk; return only the trailer of a segment that has no room in the cache.
+    """Read a segment during a walk of its log.  If the cache has no room for it, return only its trailer.
 
-    A log may have more rows than there is memory.  Code that needs the rows of such a segment reads them, a portion at
-    a time."""
+    A log may have more rows than fit into memory.  Code that needs the rows of such a segment reads them in portions.
+    """
     cached = cache.get(key)
     if cached is not None:
         return cached

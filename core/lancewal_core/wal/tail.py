@@ -24,7 +24,7 @@ _FIRST = Sequence(0)
 
 
 class LogTail:
-    """Tail of one log, from the segment ``first`` on.  The caller knows all segments before ``first``."""
+    """The end of one log, from the segment ``first`` on.  The caller knows all earlier segments."""
 
     def __init__(self, store: ObjectStore, log: LogId, first: Sequence = _FIRST) -> None:
         self.reached: dict[Region, Position] = {}

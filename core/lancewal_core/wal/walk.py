@@ -75,7 +75,7 @@ def walk(
     before: Sequence | None = None,
     regions: Collection[Region] | None = None,
 ) -> Walk[Segment]:
-    """Read segments from ``start`` up to the tail, or to ``before`` (exclusive); GETs run side by side, in growing
+    """Read segments from ``start`` to the end of the log, or to before ``before``.  GETs run concurrently, in growing
     windows.
 
     ``regions`` limits the entries that are decoded.
@@ -98,15 +98,7 @@ def walk_cached(
     *,
     before: Sequence | None = None,
 ) -> Walk[Segment | Trailer]:
-    """Walk as ``walk`` does, but ask the store only for segments that ``cache`` does not have.
-
-    A segment that has no room in the cache comes as its trailer, unless it came in a bundle.
-
-    The walk first asks for as many numbers as the log had grown by at the walk before, and two more.  So the walk finds
-    the end of an evenly growing log at once.  If the cache does not know the log, or it grew by more than ``_WINDOW`` segments
-    lately, the walk also asks for a listing.  After that it reads bundles instead of the segments, where they copy
-    segments that the listing shows.
-    """
+    """Read segments as ``walk`` does, but ask the store only for those that ``cache`` does not have."""
 
     def read(sequence: Sequence) -> Segment | Trailer | Fence | None:
         return meet_segment(store, paths.wal_segment(log, sequence), cache)

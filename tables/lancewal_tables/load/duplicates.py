@@ -6,8 +6,8 @@ from enum import StrEnum
 
 
 class Duplicates(StrEnum):
-    """What a load does with a key that its files have twice.  ``ERROR``: stop before anything is added.  ``LAST``: load
-    the last row.
+    """Policy for a key that the files have twice.  ``ERROR``: the load stops before it adds anything.  ``LAST``: the
+    last row is loaded.
     """
 
     ERROR = "error"

@@ -49,16 +49,17 @@ _LENGTH_MAX = 600
 
 
 class Connection(psycopg.Connection[tuple[Any, ...]]):
-    """A connection whose statements have a time limit on this side, also if the server hangs."""
+    """A connection whose statements time out on the client's side, so that a hanging server does not block."""
 
     def wait(self, gen: PQGen[RV], interval: float = 0.1, timeout: float | None = None) -> RV:
         return super().wait(gen, interval, STATEMENT_S if timeout is None else timeout)
 
 
 class Connections:
-    """Connections to one database (module docstring).  ``shown`` is its address in messages.
+    """Connections to one database.  ``shown`` is its address in messages.
 
-    ``checked``: each new connection first reads the version of the schema, which must be one that this release knows."""
+    ``checked``: each new connection first reads the version of the schema, which this release must know.
+    """
 
     def __init__(self, url: str, password: str, *, checked: bool = True) -> None:
         self._parameters = parameters(url, password)
@@ -69,7 +70,7 @@ class Connections:
         weakref.finalize(self, _close, self._idle, self._lock)
 
     def run(self, statement: bytes, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """Run a statement that may run twice, and return its rows."""
+        """Run a statement, and return its rows.  The statement may be run twice."""
         lost = False
         try:
             try:
@@ -149,7 +150,7 @@ class Connections:
             )
 
     def told(self, error: psycopg.Error) -> LancewalError:
-        """Return the error of lancewal for an error of psycopg."""
+        """Convert an error of psycopg to an error of lancewal."""
         all_said = error.diag.message_primary or str(error)
         whole = " ".join(without_secrets(all_said.partition(_OF_ALL_HOSTS)[2] or all_said).split())
         text = whole[:_LENGTH_MAX] or type(error).__name__

@@ -26,19 +26,23 @@ INSERT INTO lancewal.schema_version SELECT 0 WHERE NOT EXISTS (SELECT FROM lance
 
 
 def init(url: str, password: str) -> int:
-    """Make the schema, or upgrade the one that exists.  Return the version before: 0 if there was none."""
+    """Create the schema, or upgrade an existing one.  Return the previous version; 0 if there was none."""
     return _changed(url, password, first=_SCHEMA)
 
 
 def migrate(url: str, password: str) -> int:
-    """Upgrade the schema.  Return the version before.  Raises ``CatalogRefused`` if there is none, or a newer one."""
+    """Upgrade the schema, and return its previous version.  Raises ``CatalogRefused`` if there is no schema, or a newer
+    one.
+    """
     return _changed(url, password)
 
 
 def warnings(url: str, password: str) -> list[str]:
-    """Return what may lose the catalog's last changes at this server.  Nothing but names and cuts can be lost.
+    """Return warnings about settings of the server by which the catalog's last changes may be lost.  Only names and
+    cuts could be lost.
 
-    If some replicas are synchronous, only a role with ``pg_monitor`` sees that another one is not."""
+    Only a role with ``pg_monitor`` sees which replicas are asynchronous.
+    """
     [row] = Connections(url, password).run(
         b"SELECT current_setting('fsync'), current_setting('synchronous_commit'), "
         b"current_setting('synchronous_standby_names'), count(*), count(*) FILTER (WHERE sync_state = 'async') "

@@ -30,8 +30,8 @@ _PORT = "5432"
 
 
 def parameters(url: str, password: str) -> dict[str, Any]:
-    """Return the parameters for ``psycopg.connect``.  Raises ``InvalidSettings`` if the address is not valid, or asks
-    for a connection to another machine that is not verified.
+    """Return the parameters for ``psycopg.connect``.  Raises ``InvalidSettings`` if the address is not valid, or if it
+    leads to another machine without verifying the server's certificate.
     """
     try:
         given: dict[str, Any] = conninfo_to_dict(catalog_url(url, "postgres"))
@@ -53,9 +53,10 @@ def parameters(url: str, password: str) -> dict[str, Any]:
 
 
 def shown(of: Mapping[str, Any]) -> str:
-    """Return the address of the database that these parameters lead to, without user and parameters.
+    """Return the address of the database for messages, without user and parameters.
 
-    Two databases differ in it.  One database has one address, if its hosts are named alike."""
+    Different databases have different addresses.  One database has one address if its hosts are always written alike.
+    """
     defaults = {option.keyword.decode(): (option.val or b"").decode() for option in Conninfo.get_defaults()}
     database, ports = (
         str(of.get("dbname") or defaults["dbname"] or of.get("user") or defaults["user"]),

@@ -36,7 +36,9 @@ class Documents:
         return str(rows[0][0]) if rows else None
 
     def swap(self, name: str, instead_of: str | None, new: Document | None) -> bool:
-        """Swap the document with the write id ``instead_of``; None is no document.  Return whether ``new`` is there now."""
+        """Replace the document that has the write id ``instead_of`` by ``new``.  None stands for no document.  Return
+        whether ``new`` is stored.
+        """
         if new is None:
             gone = self._run(b"DELETE FROM {} WHERE name = %s AND write_id = %s RETURNING 1", name, instead_of)
             return bool(gone) or self.one(name) is None  # another deletion may have come first

@@ -19,7 +19,7 @@ COUNTED = Path(__file__).with_name("counted.json")
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """Size of the table that an act works on."""
+    """Size of the table on which an act (such as a read) works."""
 
     partitions: float
     pages: float
@@ -65,8 +65,9 @@ class RequestCounts:
 
 
 def asked(act: str, size: Size) -> RequestCounts:
-    """Return the requests of an act at this size.  An act that was counted at ``SMALL`` alone has the same requests at
-    any size."""
+    """Return the requests of an act (such as a read) for a table of this size. An act that was measured only at
+    ``SMALL`` has the same requests at any size.
+    """
     at = counted()[act]
     small = at[SMALL.name]
     if len(at) == 1:

@@ -57,7 +57,7 @@ class Prices:
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """Requests by act each second; bytes and money each month."""
+    """Requests per second of each act; bytes and money per month."""
 
     pace: IngestPace
     by_act: Mapping[str, RequestCounts]
@@ -77,7 +77,7 @@ class Expected:
         return sum(self.by_act.values(), RequestCounts())
 
     def money(self, prices: Prices) -> Mapping[str, float]:
-        """Return the price of a month, by what is paid for."""
+        """Return the price of a month, by item."""
         asked = self.per_s
         return {
             "put_and_list": (asked.put + asked.list) * MONTH_S / 1_000 * prices.put,
@@ -88,7 +88,7 @@ class Expected:
 
 
 def expected(wished: Deployment) -> Expected:
-    """Return what a deployment asks of its store, and stores.  Raises ``WishUnreachable`` as ``pace`` does."""
+    """Return the requests and the storage that a deployment needs. Raises ``WishUnreachable`` as ``pace`` does."""
     at = pace(wished)
     bytes_per_s = wished.rows_per_s * wished.row_bytes
     return Expected(

@@ -17,7 +17,7 @@ from lancewal_core.cli.estimate.counted import RequestCounts
 
 
 class PricedStore(StrEnum):
-    """A cloud whose prices are meant."""
+    """A cloud whose price classes are used."""
 
     S3 = "s3"
     GCS = "gcs"

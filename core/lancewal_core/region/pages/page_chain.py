@@ -63,7 +63,7 @@ _LOST_PAUSE_S = 0.05
 
 @dataclass(frozen=True, slots=True)
 class ClockMoment:
-    """A moment by two clocks: one stands still while a machine sleeps, the other may be set."""
+    """A moment on two clocks.  The monotonic clock stands still while the machine sleeps; the wall clock may be set."""
 
     monotonic: float
     wall_ms: int
@@ -88,7 +88,9 @@ class KnownPage:
 
 @dataclass(frozen=True, slots=True)
 class Ahead:
-    """Numbers to ask for: all at once if there are ``tasks``, else one by one, up to the first that is absent."""
+    """How many version numbers to ask for.  With ``tasks`` all are requested at once, otherwise one by one, up to the
+    first that does not exist.
+    """
 
     numbers: int
     tasks: Tasks | None = None
@@ -107,7 +109,7 @@ _ONE = Ahead(1)
 
 @dataclass(frozen=True, slots=True)
 class PageSwapped(Generic[V]):
-    """The swap landed: our value is this version."""
+    """The swap landed: the stored version has our value."""
 
     known: KnownPage
     value: V
@@ -115,7 +117,7 @@ class PageSwapped(Generic[V]):
 
 @dataclass(frozen=True, slots=True)
 class PageDeclined:
-    """The swap was declined: ``decide`` had nothing to write against ``known``, the newest version."""
+    """Nothing was written, because ``decide`` returned None for ``known``, the newest version."""
 
     known: KnownPage | None
 

@@ -99,10 +99,12 @@ class _After:
 def adoption_of(
     store: ObjectStore, pinned: PinnedTable, contract: Contract, asked: Collection[Adopted]
 ) -> Adoption | None:
-    """Return the change that adopts what was asked for; None if the contract has it already.
+    """Return the change that takes these changes of other programs into the contract; None if the contract has them
+    already.
 
     Each earlier state of the contract's columns costs a request if a field was added, or a member dropped.  Errors:
-    guarantees 1, 4."""
+    guarantees 1, 4.
+    """
     if not asked:
         return None
     found = list(_done(pinned, contract))

@@ -21,7 +21,9 @@ _SIGNS = frozenset('=:."*')
 
 
 def option(path: Path) -> str:
-    """Return the path as the command line takes it.  A name that would be read otherwise has double quotes."""
+    """Return the path as it must be written on the command line.  A name that would otherwise be misread is in double
+    quotes.
+    """
     odd = [part != part.strip() or not part.isprintable() or bool(_SIGNS & set(part)) for part in path]
     return ".".join(json.dumps(part) if quoted else part for part, quoted in zip(path, odd, strict=True))
 

@@ -57,7 +57,7 @@ from lancewal_core.table.protocol import ColumnsCommit, PinnedTable, StoredTable
 
 @dataclass(frozen=True, slots=True)
 class Brought:
-    """Result of ``bring_back``."""
+    """Result of ``bring_back``: how columns of a restored version were changed."""
 
     before: int
     """Version of the contract whose columns the table had."""
@@ -96,10 +96,11 @@ def check_fit(store: ObjectStore, pinned: PinnedTable, contract: Contract) -> No
 
 
 def bring_back(store: ObjectStore, table: StoredTable, tasks: Tasks, *, look_only: bool = False) -> Brought | None:
-    """Bring the newest version to the newest contract.
+    """Change the columns of the newest version to those of the newest contract.
 
     Return what was done; None if there was nothing to do.  ``look_only`` makes the same checks and stores nothing.
-    Raises ``RepairRefused`` if guarantee 4.  ``CommitUnknown``, ``ContractChanged``: see ``committed``, ``overtaken``.
+    Raises ``RepairRefused`` (guarantee 4), and ``CommitUnknown`` and ``ContractChanged`` like ``committed`` and
+    ``overtaken``.
     """
     done: Brought | None = None
     for _ in range(TRIES):

@@ -75,7 +75,7 @@ class Mark:
 
 
 def grown(pinned: PinnedTable, contract: Contract) -> ColumnsCommit:
-    """Return the commit that lets the version grow for ``contract``, which is not stored yet."""
+    """Return the commit that adds the new columns of ``contract``, which is not stored yet, to the version."""
     have, mark = version_trees(pinned), Mark.of(pinned)
     found = _together(contract_trees(contract, {tree.id for tree in _all(have)}), have, frozenset())
     added = {tree.id for tree in _all(found)} - {tree.id for tree in _all(have)}
@@ -83,9 +83,11 @@ def grown(pinned: PinnedTable, contract: Contract) -> ColumnsCommit:
 
 
 def brought(pinned: PinnedTable, contract: Contract, own: Collection[int]) -> ColumnsCommit | None:
-    """Return the commit that brings the version to ``contract``, the newest one; None if none is to be made (4).
+    """Return the commit that changes the version's columns to those of ``contract``, the newest one; None if no commit
+    is needed (4).
 
-    ``own``: ids of the fields that the version has from the contract which its mark names (``ids_of``)."""
+    ``own``: ids of the fields that the version has from the contract in its mark (``ids_of``).
+    """
     mark = Mark.of(pinned)
     if mark == Mark(contract.columns_change) or mark.is_ahead(contract):
         return None
@@ -128,7 +130,7 @@ def committed(
 
 
 def overtaken() -> ContractChanged:
-    """Return the error of a step that has begun ``TRIES`` times."""
+    """Return the error for a step that other commits have interrupted ``TRIES`` times."""
     return ContractChanged(f"others changed the table {TRIES} times meanwhile. The same call, made again, goes on")
 
 

@@ -46,7 +46,7 @@ _HOSTED = ("aws_virtual_hosted_style_request", "virtual_hosted_style_request")
 
 
 class StoreWay(StoredVersion):
-    """The store as a process sees it."""
+    """How a process reaches the store: endpoint, bucket and addressing."""
 
     what = "store proof"
     format: Version1 = 1
@@ -60,8 +60,9 @@ class StoreWay(StoredVersion):
 
     @staticmethod
     def of(uri: str, options: Mapping[str, str] | None, environment: Mapping[str, str]) -> StoreWay:
-        """Return the way by the address and Lance's storage options.  ``environment`` gives the options that are not
-        set there."""
+        """Return how the store is reached, from the address and Lance's storage options.  ``environment`` gives options
+        that are not set there.
+        """
         folder = local_folder(uri)
         if folder is not None:
             return StoreWay(endpoint=_FOLDER, bucket=str(folder), addressing="")
