@@ -72,6 +72,10 @@ class Decoder:
         self._patches = patches
         self._record_bytes_max = record_bytes_max
         self._keys = keys
+        self.names_schemas = values.names_schemas or (keys is not None and keys.names_schemas)
+        """Whether values or keys name the schemas that they were written under."""
+        self.schemas_have_fields = values.schemas_have_fields
+        """Whether the schemas of values list fields, as those of Avro and Protobuf do."""
 
     def decode(self, records: Records, lies: Partitions | None = None) -> Decoded:
         """Return the rows and the rejections of ``records``, and the counts of records that are passed over.  The
@@ -117,16 +121,6 @@ class Decoder:
         return Decoded(
             rows, is_row, in_order, is_rejected, other_names, values.new_fields, passed_over, values.changed_ms
         )
-
-    @property
-    def names_schemas(self) -> bool:
-        """Whether values or keys name the schemas that they were written under."""
-        return self._values.names_schemas or (self._keys is not None and self._keys.names_schemas)
-
-    @property
-    def schemas_have_fields(self) -> bool:
-        """Whether the schemas of values list fields, as those of Avro and Protobuf do."""
-        return self._values.schemas_have_fields
 
     def schemas_of(self, records: Records) -> Sequence[NamedBy]:
         """Return the schemas that the values and keys of records name, each with the indexes of its records."""

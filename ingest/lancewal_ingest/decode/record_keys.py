@@ -82,13 +82,10 @@ class RecordKeys(Protocol):
     def growth(self) -> Growth | None:
         """Growth of the row that a record without a value deletes; None if the row takes no more memory than the key."""
 
-    @property
-    def needs_places(self) -> bool:
-        """Whether the result for a key depends on the partition and offset of its record."""
-
-    @property
-    def names_schemas(self) -> bool:
-        """Whether keys name schemas."""
+    needs_places: bool
+    """Whether the result for a key depends on the partition and offset of its record."""
+    names_schemas: bool
+    """Whether keys name schemas."""
 
     def schemas_of(self, values: Sequence[bytes | None], headers: HeaderValues) -> Sequence[NamedBy]:
         """Return the schemas that keys name, each with the indexes of the keys."""
@@ -206,23 +203,14 @@ class ComparedKeys:
         self._values = values
         self._forms = forms
         self.headers: Collection[str] = values.headers
+        self.growth: Growth | None = values.growth if values.names_schemas else None
+        self.needs_places = values.needs_places
+        self.names_schemas = values.names_schemas
         types = (rows.columns.field(name).type for name in rows.region_key)
         self._called = called if all(map(writes, types)) else {}
         self._text: KeyText | None = None
         self._region_key = rows.region_key
         self._places = _places(rows)
-
-    @property
-    def growth(self) -> Growth | None:
-        return self._values.growth if self._values.names_schemas else None
-
-    @property
-    def needs_places(self) -> bool:
-        return self._values.needs_places
-
-    @property
-    def names_schemas(self) -> bool:
-        return self._values.names_schemas
 
     def schemas_of(self, values: Sequence[bytes | None], headers: HeaderValues) -> Sequence[NamedBy]:
         return self._values.schemas_of(values, headers)

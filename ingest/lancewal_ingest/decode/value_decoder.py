@@ -195,25 +195,18 @@ class ValueDecoder(Protocol):
     def headers(self) -> Collection[str]:
         """Names of the headers that are needed to decode values; none if values suffice."""
 
-    @property
-    def tells_operations(self) -> bool:
-        """Whether the value names the operation, because a connector wrote it.  Then no header may name an operation,
-        and each record of a row or a delete needs a Kafka key.
-        """
-
-    @property
-    def names_schemas(self) -> bool:
-        """Whether values name the schemas that they were written under."""
-
-    @property
-    def needs_places(self) -> bool:
-        """Whether the result for a value depends on the partition and offset of its record, because a schema has
-        several versions.
-        """
-
-    @property
-    def schemas_have_fields(self) -> bool:
-        """Whether schemas list the fields of values, with their types."""
+    tells_operations: bool
+    """Whether the value names the operation, because a connector wrote it.  Then no header may name an operation,
+    and each record of a row or a delete needs a Kafka key.
+    """
+    names_schemas: bool
+    """Whether values name the schemas that they were written under."""
+    needs_places: bool
+    """Whether the result for a value depends on the partition and offset of its record, because a schema has
+    several versions.
+    """
+    schemas_have_fields: bool
+    """Whether schemas list the fields of values, with their types."""
 
     def schemas_of(self, values: Sequence[bytes | None], headers: HeaderValues) -> Sequence[NamedBy]:
         """Return the schemas that values name, each with the indexes of the values."""
@@ -235,18 +228,9 @@ class NamesNoSchema:
     """The schema part of a ``ValueDecoder`` for formats whose values name neither a schema nor an operation."""
 
     tells_operations = False
-
-    @property
-    def names_schemas(self) -> bool:
-        return False
-
-    @property
-    def needs_places(self) -> bool:
-        return False
-
-    @property
-    def schemas_have_fields(self) -> bool:
-        return False
+    names_schemas = False
+    needs_places = False
+    schemas_have_fields = False
 
     def schemas_of(self, values: Sequence[bytes | None], headers: HeaderValues) -> Sequence[NamedBy]:
         return ()

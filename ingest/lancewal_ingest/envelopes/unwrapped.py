@@ -31,7 +31,6 @@ from lancewal_ingest.decode.part import DecodedPart
 from lancewal_ingest.decode.value_decoder import (
     NO_HEADERS,
     DecodedValues,
-    Growth,
     HeaderValues,
     Indexes,
     NamedBy,
@@ -78,22 +77,10 @@ class UnwrappedRows:
         self.names: Collection[str] = [name for name in self._inner.names if name != DELETED]
         self._unavailable = envelope.unavailable(rows)
         self.headers: Collection[str] = [*self._inner.headers, OLD_KEY]
-
-    @property
-    def growth(self) -> Growth:
-        return self._inner.growth
-
-    @property
-    def names_schemas(self) -> bool:
-        return self._inner.names_schemas
-
-    @property
-    def needs_places(self) -> bool:
-        return self._inner.needs_places
-
-    @property
-    def schemas_have_fields(self) -> bool:
-        return self._inner.schemas_have_fields
+        self.growth = self._inner.growth
+        self.names_schemas = self._inner.names_schemas
+        self.needs_places = self._inner.needs_places
+        self.schemas_have_fields = self._inner.schemas_have_fields
 
     def schemas_of(self, values: Sequence[bytes | None], headers: HeaderValues) -> Sequence[NamedBy]:
         return self._inner.schemas_of(values, headers)

@@ -83,6 +83,8 @@ class ConnectDecoder(NamesNoSchema):
     its column.
     """
 
+    schemas_have_fields = True
+
     def __init__(self, rows: RowSchema, naming: Naming = PLAIN, events: MakeTexts | None = None) -> None:
         """``events``: makes the decoder of payloads that are events of a connector.  None: payloads are rows, and name
         no operation.
@@ -97,10 +99,6 @@ class ConnectDecoder(NamesNoSchema):
         self._heads = Heads()
         self._known = KeptByText[TextDecoder | SchemaUnusable]()
         self.growth = ConnectGrowth(in_values, Defaults(called, naming).nbytes, self._heads)
-
-    @property
-    def schemas_have_fields(self) -> bool:
-        return True
 
     def other_format(self, value: bytes, headers: HeaderList | None) -> str | None:
         found = framed_format(value, headers)

@@ -90,6 +90,8 @@ class FramedFormat(Protocol):
 class FramedDecoder:
     """``ValueDecoder`` of values that name a stored schema."""
 
+    names_schemas = True
+
     def __init__(
         self,
         format_: FramedFormat,
@@ -100,6 +102,9 @@ class FramedDecoder:
         header: str = SCHEMA_HEADER,
     ) -> None:
         self._format = format_
+        self.tells_operations = format_.tells_operations
+        self.schemas_have_fields = format_.schemas_have_fields
+        self.needs_places = bool(accepted)
         self._header = header
         self._frames = FrameReader(format_.name, paths=format_.paths, header=header)
         self._schemas = schemas
@@ -135,22 +140,6 @@ class FramedDecoder:
             parts = [self._patches(part, decoder, fields, refused) for part in found.parts]
             results.append(replace(found, parts=parts))
         return joined([DecodedValues([], refused), *results])
-
-    @property
-    def tells_operations(self) -> bool:
-        return self._format.tells_operations
-
-    @property
-    def needs_places(self) -> bool:
-        return bool(self._accepted)
-
-    @property
-    def names_schemas(self) -> bool:
-        return True
-
-    @property
-    def schemas_have_fields(self) -> bool:
-        return self._format.schemas_have_fields
 
     def schemas_of(self, values: Sequence[bytes | None], headers: HeaderValues) -> Sequence[NamedBy]:
         return [(key, indexes) for key, _, indexes in self.messages_of(values, headers)]

@@ -92,29 +92,22 @@ def check_record(name: str, naming: Naming) -> None:
 class PayloadDecoder(Protocol):
     """Decoder of the payloads of one writer schema.  The module docstring has its guarantees."""
 
-    @property
-    def tells_presence(self) -> bool:
-        """Whether the payload of a patch shows which columns it sets.  If so, the ``present`` of its rows lists these
-        columns.
-        """
+    tells_presence: bool
+    """Whether the payload of a patch shows which columns it sets.  If so, the ``present`` of its rows lists these
+    columns.
+    """
+    tells_null: bool
+    """Whether payloads show which columns are absent and which are null.  If not, the header ``lancewal.fields``
+    may.
+    """
+    fills: Collection[str]
+    """Names of the columns for which the writer schema has a field, as records name these columns now."""
+    growth: tuple[int, int]
+    """Upper bound of the bytes that a row takes in Arrow beyond its slots of fixed size.
 
-    @property
-    def tells_null(self) -> bool:
-        """Whether payloads show which columns are absent and which are null.  If not, the header ``lancewal.fields``
-        may.
-        """
-
-    @property
-    def fills(self) -> Collection[str]:
-        """Names of the columns for which the writer schema has a field, as records name these columns now."""
-
-    @property
-    def growth(self) -> tuple[int, int]:
-        """Upper bound of the bytes that a row takes in Arrow beyond its slots of fixed size.
-
-        The first number is per byte of the payload, the second per row.  Names of enumerations, defaults and packed
-        numbers are included.
-        """
+    The first number is per byte of the payload, the second per row.  Names of enumerations, defaults and packed
+    numbers are included.
+    """
 
     def decode(self, payloads: Payloads, ops: Ops) -> DecodedValues:
         """Return the rows and the refusals of ``payloads``.  ``ops`` has the operation of each payload."""
