@@ -109,8 +109,8 @@ def feed_options(found: Mapping[str, str]) -> FeedOptions | None:
     first, last = starts[0], ends[0] if ends else "end"
     options = FeedOptions(
         _mode(found, first in _STARTS),
-        _start(found, first),
-        _point(found, last) if last == "end" else _ending(found, last),
+        _bound(found, first),
+        _bound(found, last),
         _rows_max(found),
         last if ends else None,
         "max_rows_per_trigger" if "max_rows_per_trigger" in found else None,
@@ -153,30 +153,22 @@ def _point(found: Mapping[str, str], name: str) -> str:
     return text
 
 
-def _start(found: Mapping[str, str], name: str) -> Bound:
+def _bound(found: Mapping[str, str], name: str) -> Bound:
+    """Return the state that an option names: the last one before the changes, or the last one with them."""
     if name == "subscription":
         return Subscribed(found[name].strip())
-    return _point(found, name) if name == "start" else _starting(found, name)
-
-
-def _starting(found: Mapping[str, str], name: str) -> Bound:
-    """Return the state right before the first wanted version."""
-    inclusive = _inclusive(found, "startingBoundInclusive")
-    if name == _STARTS[1]:
-        return CommittedBy(_before(found, name) if inclusive else _up_to(found, name), name)
-    version = _version(found, name) - inclusive
-    return str(At.version(version)) if version else "earliest"
-
-
-def _ending(found: Mapping[str, str], name: str) -> Bound:
-    """Return the last wanted version."""
-    inclusive = _inclusive(found, "endingBoundInclusive")
-    if name == _ENDS[1]:
-        return CommittedBy(_up_to(found, name) if inclusive else _before(found, name), name)
-    version = _version(found, name) - (not inclusive)
-    if not version:
-        raise InvalidInput(f"options {name}=1 and endingBoundInclusive=false: no version lies before it")
-    return str(At.version(version))
+    if name not in (*_STARTS, *_ENDS):
+        return _point(found, name)
+    starts = name in _STARTS
+    before = _inclusive(found, "startingBoundInclusive" if starts else "endingBoundInclusive") == starts
+    if name in (_STARTS[1], _ENDS[1]):
+        return CommittedBy(_ms(found, name, before=before), name)
+    version = _version(found, name) - before
+    if version:
+        return str(At.version(version))
+    if starts:
+        return "earliest"
+    raise InvalidInput(f"options {name}=1 and endingBoundInclusive=false: no version lies before it")
 
 
 def _inclusive(found: Mapping[str, str], name: str) -> bool:
@@ -197,14 +189,10 @@ def _time(found: Mapping[str, str], name: str) -> timedelta:
     return moment - _EPOCH
 
 
-def _up_to(found: Mapping[str, str], name: str) -> int:
-    """Return the last whole millisecond that is not after a time."""
-    return _time(found, name) // _MS
-
-
-def _before(found: Mapping[str, str], name: str) -> int:
-    """Return the last whole millisecond before a time."""
-    return -(-_time(found, name) // _MS) - 1
+def _ms(found: Mapping[str, str], name: str, *, before: bool) -> int:
+    """Return the last whole millisecond that is not after a time, or with ``before`` the last one before the time."""
+    time = _time(found, name)
+    return -(-time // _MS) - 1 if before else time // _MS
 
 
 def _rows_max(found: Mapping[str, str]) -> int:
