@@ -17,10 +17,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lancewal_core.rows.equal_cells import Mask, equal_rows
-from lancewal_reader.reading.filter import filter_rows
+from lancewal_reader.reading.filter import passing
 
 CHANGE_TYPE = "_change_type"
-_PLACE = "_place"
 _TYPES = pa.array(["insert", "delete", "update_preimage", "update_postimage"])
 _INSERT, _DELETE, _PREIMAGE, _POSTIMAGE = range(4)
 
@@ -98,7 +97,6 @@ def _passing(rows: pa.Table, there: Mask, filter: str | None) -> Mask:
     if filter is None or not there.any():
         return there
     places = np.flatnonzero(there)
-    numbered = rows.take(pa.array(places)).append_column(_PLACE, pa.array(places))
     found = np.zeros(len(there), np.bool_)
-    found[filter_rows(numbered, filter, [_PLACE])[_PLACE].to_numpy()] = True
+    found[places[passing(rows.take(pa.array(places)), filter)]] = True
     return found

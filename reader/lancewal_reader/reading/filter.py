@@ -8,6 +8,8 @@ import uuid
 from collections.abc import Sequence
 
 import lance
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from lancewal_core.process.library_errors import first_line
@@ -15,6 +17,7 @@ from lancewal_core.rows.own_rows import whole_arrays
 from lancewal_core.table.lance.errors import reading
 from lancewal_reader.forms.conditions.grammar import for_lance, refused
 
+_PLACE = "_place"
 _WHOSE_FAULT = re.compile(r"Invalid user input: |Error during planning: ")
 
 
@@ -26,6 +29,15 @@ def filter_rows(rows: pa.Table, filter: str | None, columns: Sequence[str]) -> p
     with reading("filtering unmerged rows"):
         passed = dataset.scanner(columns=list(columns), filter=filter).to_table()
     return passed.cast(pa.schema([rows.schema.field(name) for name in columns]))
+
+
+def passing(rows: pa.Table, filter: str | None) -> npt.NDArray[np.int64]:
+    """Return the indexes of the rows that pass the filter, ascending."""
+    places = np.arange(rows.num_rows)
+    if filter is None:
+        return places
+    numbered = rows.append_column(_PLACE, pa.array(places))
+    return np.sort(filter_rows(numbered, filter, [_PLACE])[_PLACE].to_numpy())
 
 
 def check_filter(schema: pa.Schema, filter: str | None) -> str | None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 
-import numpy as np
 import pyarrow as pa
 
 from lancewal_core.errors import ContractMismatch
@@ -18,10 +17,8 @@ from lancewal_core.rows.carry import Carry, carry
 from lancewal_core.rows.projection import project
 from lancewal_core.rows.schema import RowSchema
 from lancewal_core.table.protocol import ROW_ADDRESS, AllBut, PinnedTable
-from lancewal_reader.reading.filter import filter_rows
+from lancewal_reader.reading.filter import passing
 from lancewal_reader.reading.result_columns import columns_of_version
-
-_PLACE = "_place"
 
 
 def shown_version(opened: OpenedTable, pinned: PinnedTable, rows: RowSchema) -> PinnedTable:
@@ -88,9 +85,8 @@ class _ShownVersion:
         ):
             found = pa.Table.from_batches([_shown(batch, way)])
             if filter is not None:
-                numbered = found.append_column(_PLACE, pa.array(np.arange(found.num_rows)))
-                kept = np.sort(filter_rows(numbered, filter, [_PLACE])[_PLACE].to_numpy())
-                found, batch = found.take(pa.array(kept)), batch.take(pa.array(kept))
+                kept = pa.array(passing(found, filter))
+                found, batch = found.take(kept), batch.take(kept)
             found = found.select(list(columns))
             if with_row_address:
                 found = found.append_column(batch.schema.field(ROW_ADDRESS), [batch[ROW_ADDRESS]])

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from lancewal_core.table.lance.pinned import LancePinnedTable
 from lancewal_reader.plan.strong import ReadPlan
-from lancewal_reader.reading.filter import filter_rows
+from lancewal_reader.reading.filter import passing
 from lancewal_reader.reading.reads import Chosen
 from lancewal_reader.reading.scan import loaded_columns
 from lancewal_reader.search.bits import KeptRows, kept_rows
@@ -25,8 +25,6 @@ from lancewal_reader.search.texts.words import Numbers
 from lancewal_reader.unmerged.completed import FindAddresses, complete_rows
 from lancewal_reader.unmerged.load import DeltaContext, load
 from lancewal_reader.unmerged.loaded import Kept
-
-_PLACE = "_place"
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,10 +79,7 @@ class SearchSides:
     @cached_property
     def passing(self) -> Numbers:
         """Indexes of the unmerged rows that pass the filter."""
-        if self.filter is None:
-            return np.arange(self.fresh.num_rows)
-        numbered = self.fresh.append_column(_PLACE, pa.array(np.arange(self.fresh.num_rows)))
-        return np.sort(filter_rows(numbered, self.filter, [_PLACE])[_PLACE].to_numpy())
+        return passing(self.fresh, self.filter)
 
     @cached_property
     def matching(self) -> pa.Table:

@@ -54,14 +54,13 @@ from lancewal_reader.search.texts.indexed_texts import (
 from lancewal_reader.search.texts.lance_query import lance_query, shown_by_index
 from lancewal_reader.search.texts.near_words import are_those, check_few, distance_of, near_among, piece_of
 from lancewal_reader.search.texts.text_query import (
-    Boolean,
-    Boost,
     Leaf,
     Match,
     Near,
     TextQuery,
     columns_of,
     leaves,
+    with_leaves,
 )
 from lancewal_reader.search.texts.words import Texts, Tokenizer, single_words
 from lancewal_reader.unmerged.loaded import Kept
@@ -173,7 +172,7 @@ class TextSearch:
         usable = not sought.exact and here.issuperset(self._columns)
         self._indexed = {name: self._indexed_of(known[name]) for name in self._columns} if usable else {}
         query = with_words(sought.query, self._tokenizers)
-        self._query = query if query is None else self._with_near(query)
+        self._query = query if query is None else with_leaves(query, self._with_near)
         self._pieces = {name: self._pieces_of(name) for name in self._columns}
         if not self._pieces_known():
             self._indexed = {}
@@ -211,18 +210,13 @@ class TextSearch:
         first, *more = [indexed.index.covered for indexed in self._indexed.values()] or [frozenset[int]()]
         return first.intersection(*more)
 
-    def _with_near(self, query: TextQuery) -> TextQuery:
-        """Return the query with ``Near`` in place of each fuzzy ``Match``."""
-        match query:
-            case Match() if query.fuzziness != 0:
-                groups = {name: self._near_words(query, name) for name in columns_of(query)}
-                pieces = {name: self._pieces_of_words(name, some) for name, some in groups.items()}
-                return Near(groups, pieces, query.operator, query.boost)
-            case Boost(positive, negative, negative_boost):
-                return Boost(self._with_near(positive), self._with_near(negative), negative_boost)
-            case Boolean(must, should, must_not):
-                return Boolean(*(tuple(map(self._with_near, some)) for some in (must, should, must_not)))
-        return query
+    def _with_near(self, leaf: Leaf) -> Leaf:
+        """Return ``Near`` in place of a fuzzy ``Match``."""
+        if not isinstance(leaf, Match) or leaf.fuzziness == 0:
+            return leaf
+        groups = {name: self._near_words(leaf, name) for name in columns_of(leaf)}
+        pieces = {name: self._pieces_of_words(name, some) for name, some in groups.items()}
+        return Near(groups, pieces, leaf.operator, leaf.boost)
 
     def _near_words(self, query: Match, name: str) -> tuple[tuple[str, ...], ...]:
         """Return, for each word that is asked for, the word itself and the words of all texts that are near to it."""

@@ -22,6 +22,7 @@ from lancewal_reader.search.texts.text_query import (
     columns_of,
     leaves,
     with_columns,
+    with_leaves,
 )
 from lancewal_reader.search.texts.words import Tokenizer
 
@@ -40,7 +41,7 @@ def with_text_columns(rows: RowSchema, indexes: Sequence[TextIndex], sought: Tex
         named = named or tuple(name for name in texts if name not in rows.primary_key)
         if len(named) != 1 and any(_unnamed(leaf) for leaf in leaves(sought.query)):
             raise InvalidInput(f"text_columns must be named: {len(named)} columns of texts may be meant: {list(named)}")
-    query = with_columns(sought.query, named)
+    query = with_leaves(sought.query, lambda leaf: with_columns(leaf, named))
     columns = tuple(sorted({name for leaf in leaves(query) for name in columns_of(leaf)}))
     wrong = [name for name in columns if name not in texts]
     if wrong:

@@ -6,7 +6,7 @@ Scores add up as Lance's do.  ``Match`` has the sum of its words, in the best of
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias, TypeGuard
 
@@ -191,27 +191,33 @@ def leaves(query: TextQuery) -> Iterator[Leaf]:
         yield from leaves(clause)
 
 
-def with_columns(query: TextQuery, columns: tuple[str, ...]) -> TextQuery:
-    """Return the query with ``columns`` filled in where a leaf names none.  Raises ``InvalidInput`` if a phrase would
-    get several columns.
-    """
+def with_leaves(query: TextQuery, change: Callable[[Leaf], Leaf]) -> TextQuery:
+    """Return the query with ``change`` of each leaf in its place."""
     match query:
+        case Boolean(must, should, must_not):
+            return Boolean(*(tuple(with_leaves(q, change) for q in some) for some in (must, should, must_not)))
+        case Boost(positive, negative, negative_boost):
+            return Boost(with_leaves(positive, change), with_leaves(negative, change), negative_boost)
+        case _:
+            return change(query)
+
+
+def with_columns(leaf: Leaf, columns: tuple[str, ...]) -> Leaf:
+    """Return the leaf with ``columns`` filled in if it names none.  Raises ``InvalidInput`` if a phrase would get
+    several columns.
+    """
+    match leaf:
         case Near():
-            return query
+            return leaf
         case Match():
-            return replace(query, columns=columns if query.columns is None else _names(query.columns))
+            return replace(leaf, columns=columns if leaf.columns is None else _names(leaf.columns))
         case Phrase():
-            named = columns if query.column is None else (query.column,)
+            named = columns if leaf.column is None else (leaf.column,)
             if len(named) != 1:
                 raise InvalidInput(
                     f"Phrase: a phrase is searched in one column. Name it by column=..., one of {list(named)}"
                 )
-            return replace(query, column=named[0])
-        case Boolean(must, should, must_not):
-            inner = [tuple(with_columns(q, columns) for q in some) for some in (must, should, must_not)]
-            return Boolean(*inner)
-        case Boost(positive, negative, negative_boost):
-            return Boost(with_columns(positive, columns), with_columns(negative, columns), negative_boost)
+            return replace(leaf, column=named[0])
 
 
 def columns_of(leaf: Leaf) -> tuple[str, ...]:
