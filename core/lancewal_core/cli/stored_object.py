@@ -15,11 +15,12 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import google_crc32c
 import numpy as np
 import pyarrow as pa
+from pydantic import BaseModel
 
 from lancewal_core.errors import InvalidInput, ObjectCorrupt, ObjectMissing
 from lancewal_core.keys.catalog import decode_catalog
@@ -81,12 +82,16 @@ class StoredObject:
     data: bytes
 
 
+Shower: TypeAlias = Callable[[StoredObject], Content]
+"""Function that checks an object of one kind, and returns its content."""
+
+
 def inspect_object(store: ObjectStore, key: str) -> Inspected:
     """Return the content of the object at ``key``.  ``InvalidInput`` for a key that is not lancewal's; also
     ``ObjectMissing``, ``ObjectCorrupt``, ``FormatUnknown``."""
     kind = kind_of(key)
     show = None if kind is None else SHOWERS.get(kind.name)
-    if show is None:
+    if kind is None or show is None:
         raise InvalidInput(
             f"{key!r} is not the key of an object that can be inspected. These can be: contract, control, drain, segment or "
             "fence, bundle, state page, history page, subscription. Also: flush, accepted loss, merge record, keys in "
@@ -96,8 +101,9 @@ def inspect_object(store: ObjectStore, key: str) -> Inspected:
     data = store.get(key)
     if data is None:
         raise ObjectMissing(f"{key} is missing", object=key)
-    what, content = show(StoredObject(store, key, data))
-    return Inspected(key, what, len(data), content)
+    content = show(StoredObject(store, key, data))
+    fence = kind.name == "segment" and "entries" not in content  # it took the segment's place
+    return Inspected(key, "fence" if fence else kind.name, len(data), content)
 
 
 def inspect_region(store: ObjectStore, region: Region, page: Page) -> Inspected:
@@ -120,13 +126,14 @@ def inspect_region(store: ObjectStore, region: Region, page: Page) -> Inspected:
     return Inspected(key, "state of a partition", len(content.records[region.partition].data), shown)
 
 
-def show_contract(stored: StoredObject) -> tuple[str, Content]:
-    return "contract", decode_contract(stored.data, stored.key).model_dump(mode="json")
+def _members(decode: Callable[[bytes, str], BaseModel], told: Callable[[str], Content] = lambda key: {}) -> Shower:
+    """Return the function that shows all members of a model, after what the object's key tells."""
+    return lambda stored: {**told(stored.key), **decode(stored.data, stored.key).model_dump(mode="json")}
 
 
-def show_control(stored: StoredObject) -> tuple[str, Content]:
+def show_control(stored: StoredObject) -> Content:
     control = Control.decode(stored.data, stored.key)
-    return "control", {
+    return {
         "version": paths.parse_control_version(stored.key),
         "ingest_paused_until_ms": control.ingest,
         "flusher_paused_until_ms": control.flusher,
@@ -134,37 +141,23 @@ def show_control(stored: StoredObject) -> tuple[str, Content]:
     }
 
 
-def show_drain(stored: StoredObject) -> tuple[str, Content]:
-    version = paths.parse_drain_version(stored.key)
-    return "drain", {"version": version, **Drain.decode(stored.data, stored.key).model_dump(mode="json")}
-
-
-def show_writer_schema(stored: StoredObject) -> tuple[str, Content]:
+def show_writer_schema(stored: StoredObject) -> Content:
     key, version = paths.parse_writer_schema_version(stored.key) or ("", 0)
     found = StoredSchema.decode(stored.data, stored.key).model_dump(mode="json")
-    return "writer schema", {"schema": key, "version": version, **found}
+    return {"schema": key, "version": version, **found}
 
 
-def show_subscription(stored: StoredObject) -> tuple[str, Content]:
-    _, version = paths.parse_subscription_version(stored.key) or ("", 0)
-    return "subscription", {"of": version, **StoredSubscription.decode(stored.data, stored.key).model_dump(mode="json")}
-
-
-def show_subscription_names(stored: StoredObject) -> tuple[str, Content]:
+def show_subscription_names(stored: StoredObject) -> Content:
     version = paths.parse_subscription_names(stored.key)
     names = SubscriptionNames.decode(stored.data, stored.key)
     ids = [{"name": name, "id": id} for name, id in sorted(names.ids.items())]
-    return "list of subscriptions", {"version": version, "subscriptions": ids, "write_id": names.write_id}
+    return {"version": version, "subscriptions": ids, "write_id": names.write_id}
 
 
-def show_store_proof(stored: StoredObject) -> tuple[str, Content]:
-    return "store proof", StoreWay.decode(stored.data, stored.key).model_dump(mode="json")
-
-
-def show_segment(stored: StoredObject) -> tuple[str, Content]:
+def show_segment(stored: StoredObject) -> Content:
     trailer = decode_trailer(stored.data, stored.key, len(stored.data))
     if isinstance(trailer, Fence):
-        return "fence", asdict(trailer)
+        return asdict(trailer)
     decode_segment(stored.data, stored.key)  # the rows' own checks
     entries = [
         {
@@ -179,7 +172,7 @@ def show_segment(stored: StoredObject) -> tuple[str, Content]:
         }
         for header in trailer.entries
     ]
-    return "segment", {
+    return {
         "log": trailer.log,
         "sequence": trailer.sequence,
         "writer": trailer.writer,
@@ -188,7 +181,7 @@ def show_segment(stored: StoredObject) -> tuple[str, Content]:
     }
 
 
-def show_bundle(stored: StoredObject) -> tuple[str, Content]:
+def show_bundle(stored: StoredObject) -> Content:
     bundle = decode_bundle(stored.data, stored.key)
     copies = [
         {
@@ -201,10 +194,10 @@ def show_bundle(stored: StoredObject) -> tuple[str, Content]:
         }
         for copy in bundle.copies
     ]
-    return "bundle", {"log": bundle.log, "first": bundle.first, "writer": bundle.writer, "segments": copies}
+    return {"log": bundle.log, "first": bundle.first, "writer": bundle.writer, "segments": copies}
 
 
-def show_page(stored: StoredObject) -> tuple[str, Content]:
+def show_page(stored: StoredObject) -> Content:
     """Show all regions of a page, each with its newest generation.  Every record is checked."""
     content = decode_page(stored.data, stored.key)
     _, version = _known(paths.parse_page_version(stored.key))
@@ -219,7 +212,7 @@ def show_page(stored: StoredObject) -> tuple[str, Content]:
             shown.append(
                 {**_index(state, record), "generations": len(state.generations), "newest_generation": newest_state}
             )
-    return "state page", {
+    return {
         "version": version,
         "topic": page.topic,
         "topic_id": page.topic_id,
@@ -242,9 +235,9 @@ def _index(state: RegionState, record: PageRecord) -> Content:
     }
 
 
-def show_history(stored: StoredObject) -> tuple[str, Content]:
+def show_history(stored: StoredObject) -> Content:
     page = decode_history(stored.data, stored.key)
-    return "history page", {
+    return {
         "region": page.region.name,
         "contract_version": page.contract_version,
         "generations": [_generation(record) for record in page.generations],
@@ -275,9 +268,9 @@ def _record_times(of: EntryHeader | GenerationRecord | FlushPart) -> Content:
     return {"record_time_min_ms": low, "record_time_max_ms": high}
 
 
-def show_key_catalog(stored: StoredObject) -> tuple[str, Content]:
+def show_key_catalog(stored: StoredObject) -> Content:
     catalog = decode_catalog(stored.data, stored.key)
-    return "key catalog", {
+    return {
         "version": paths.parse_key_catalog_version(stored.key),
         "write_id": catalog.write_id,
         "runs": [
@@ -289,10 +282,10 @@ def show_key_catalog(stored: StoredObject) -> tuple[str, Content]:
     }
 
 
-def show_key_part(stored: StoredObject) -> tuple[str, Content]:
+def show_key_part(stored: StoredObject) -> Content:
     entries = decode_part(pa.py_buffer(stored.data), stored.key)
     numbers = entries.keys.numbers
-    return "part of a key run", {
+    return {
         "entries": len(entries),
         "numbers_are_keys": entries.keys.texts is None,
         "first": int(numbers[0]) if len(numbers) else None,
@@ -303,9 +296,9 @@ def show_key_part(stored: StoredObject) -> tuple[str, Content]:
     }
 
 
-def show_flush(stored: StoredObject) -> tuple[str, Content]:
+def show_flush(stored: StoredObject) -> Content:
     found = decode_flush(stored.data, stored.key)
-    return "flush", {
+    return {
         "flush": flush_name(stored.key),
         "contract_version": found.contract_version,
         "data_files": [file for fragment in found.fragments for file in fragment_files(fragment)],
@@ -327,7 +320,7 @@ def show_flush(stored: StoredObject) -> tuple[str, Content]:
     }
 
 
-def show_side_file(stored: StoredObject) -> tuple[str, Content]:
+def show_side_file(stored: StoredObject) -> Content:
     """Show keys that are Gone, or Partial rows.  They are checked against the manifest beside them, if there is one."""
     name, file = _known(paths.parse_flush_file(stored.key))
     manifest = paths.flush_file(name, FlushFile.MANIFEST)
@@ -339,7 +332,7 @@ def show_side_file(stored: StoredObject) -> tuple[str, Content]:
             raise ObjectCorrupt(
                 f"{stored.key} is corrupt: {manifest} lists another size or checksum for it", object=stored.key
             )
-    return "deleted keys" if file is FlushFile.DELETES else "patches", {
+    return {
         "flush": name,
         "finished_attempt": written is not None,
         "crc32c": google_crc32c.value(stored.data),
@@ -371,18 +364,9 @@ def _stretch(stored: StoredObject, manifest: str, side: SideFile, of: FlushedGen
     }
 
 
-def show_loss(stored: StoredObject) -> tuple[str, Content]:
-    return "accepted loss", LossRecord.decode(stored.data, stored.key).model_dump(mode="json")
-
-
-def show_load(stored: StoredObject) -> tuple[str, Content]:
-    name = paths.parse_load_record(stored.key)
-    return "beginning of a load", {"name": name, **LoadRecord.decode(stored.data, stored.key).model_dump(mode="json")}
-
-
-def show_merge_record(stored: StoredObject) -> tuple[str, Content]:
+def show_merge_record(stored: StoredObject) -> Content:
     in_force = decode_merge_record(stored.data, stored.key)
-    return "merge record", {
+    return {
         "version": paths.parse_merge_record(stored.key),
         "kind": kind_of_record(stored.data, stored.key),
         "set_by": in_force.version,
@@ -395,10 +379,10 @@ def show_merge_record(stored: StoredObject) -> tuple[str, Content]:
     }
 
 
-def show_conflicts(stored: StoredObject) -> tuple[str, Content]:
+def show_conflicts(stored: StoredObject) -> Content:
     contract = read_contract(stored.store, "the table")
     found = decode_as(stored.data, stored.key, stored.store, contract)
-    return "keys in conflict", {
+    return {
         "merge": paths.parse_conflicts_object(stored.key),
         "sha256": hashlib.sha256(stored.data).hexdigest(),
         "keys_that_wait": found.waiting_keys.num_rows,
@@ -413,9 +397,9 @@ def show_conflicts(stored: StoredObject) -> tuple[str, Content]:
     }
 
 
-def show_merge_finished(stored: StoredObject) -> tuple[str, Content]:
+def show_merge_finished(stored: StoredObject) -> Content:
     merge = decode_merge_finished(stored.data, stored.key)
-    return "finished merge", {"version": paths.parse_merge_finished(stored.key), "merge": merge}
+    return {"version": paths.parse_merge_finished(stored.key), "merge": merge}
 
 
 def _known(parsed: T | None) -> T:
@@ -423,7 +407,7 @@ def _known(parsed: T | None) -> T:
     return parsed
 
 
-SHOWERS: Mapping[str, Callable[[StoredObject], tuple[str, Content]]] = {
+SHOWERS: Mapping[str, Shower] = {
     "segment": show_segment,
     "bundle": show_bundle,
     "flush": show_flush,
@@ -434,16 +418,18 @@ SHOWERS: Mapping[str, Callable[[StoredObject], tuple[str, Content]]] = {
     "key catalog": show_key_catalog,
     "history page": show_history,
     "keys in conflict": show_conflicts,
-    "contract": show_contract,
+    "contract": _members(decode_contract),
     "control": show_control,
-    "drain": show_drain,
+    "drain": _members(Drain.decode, lambda key: {"version": paths.parse_drain_version(key)}),
     "merge record": show_merge_record,
     "finished merge": show_merge_finished,
-    "accepted loss": show_loss,
-    "beginning of a load": show_load,
-    "subscription": show_subscription,
+    "accepted loss": _members(LossRecord.decode),
+    "beginning of a load": _members(LoadRecord.decode, lambda key: {"name": paths.parse_load_record(key)}),
+    "subscription": _members(
+        StoredSubscription.decode, lambda key: {"of": _known(paths.parse_subscription_version(key))[1]}
+    ),
     "list of subscriptions": show_subscription_names,
     "writer schema": show_writer_schema,
-    "store proof": show_store_proof,
+    "store proof": _members(StoreWay.decode),
 }
 """Name of an object kind -> the function that checks and shows its objects.  Only its writer reads a kind that is not here."""
