@@ -52,11 +52,7 @@ class FlusherEvents(ServiceEvents):
     )
     tasks_progressed = info(
         "Progress of a merge or a compaction that takes long.",
-        "operation",
-        "runner",
-        "tasks",
-        "done_tasks",
-        "duration_s",
+        *("operation", "runner", "tasks", "done_tasks", "duration_s"),
     )
     compaction_landed = info(
         "A round of compaction landed: one commit has replaced fragments by rewritten ones.",
@@ -93,9 +89,7 @@ class FlusherEvents(ServiceEvents):
     )
     parcel_abandoned = warning(
         "Objects that carried tasks to Spark could not be deleted. Garbage collection deletes them.",
-        "parcel",
-        "kind",
-        "error",
+        *("parcel", "kind", "error"),
     )
     spark_ended = warning("The Spark session had ended before it was closed.", "error")
     service_stopping = info("The service was told to stop, and begins no further turn.")

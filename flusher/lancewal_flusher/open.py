@@ -104,16 +104,12 @@ def waiting_tasks(uri: str, tasks: Tasks, computing: Tasks) -> Tasks:
 
 def _key_index(opened: OpenedTable, uri: str, computing: Tasks, stack: ExitStack) -> KeyIndex:
     with _making:
-        return _key_index_in(opened, uri, computing, stack)
-
-
-def _key_index_in(opened: OpenedTable, uri: str, computing: Tasks, stack: ExitStack) -> KeyIndex:
-    for old in Path(gettempdir()).glob(f"{_KEYS_FOLDER}{os.getpid()}-*"):
-        # Of a process that was killed: a container's first process has the same number again.
-        if old not in _in_use:
-            shutil.rmtree(old, ignore_errors=True)
-    folder = Path(stack.enter_context(TemporaryDirectory(prefix=f"{_KEYS_FOLDER}{os.getpid()}-")))
-    _in_use.add(folder)
+        for old in Path(gettempdir()).glob(f"{_KEYS_FOLDER}{os.getpid()}-*"):
+            # Of a process that was killed: a container's first process has the same number again.
+            if old not in _in_use:
+                shutil.rmtree(old, ignore_errors=True)
+        folder = Path(stack.enter_context(TemporaryDirectory(prefix=f"{_KEYS_FOLDER}{os.getpid()}-")))
+        _in_use.add(folder)
     stack.callback(_in_use.discard, folder)
     parts = MappedParts(opened.store, local_folder(uri), folder, KEY_PARTS_BYTES_MAX)
     return KeyIndex(KeyCatalogs(opened.store, opened.clock, opened.contract.making), parts, computing)

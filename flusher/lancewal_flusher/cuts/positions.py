@@ -1,4 +1,4 @@
-"""Positions of a cut: asked for in one round, for all tables.
+"""The tables of a cut, and its positions: asked for in one round, for all tables.
 
 Guarantees
  1. The positions of a topic are asked for once.  All tables of the topic are cut at them, so a record is in each of these
@@ -13,15 +13,22 @@ complete transaction holds ``transactions``: none of them is cut in two.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from lancewal_core.catalog.cut import Holds
+from lancewal_core.catalog.entry import TableEntry
 from lancewal_core.errors import InvalidInput, LancewalError, counted
 from lancewal_core.names.ids import Position
+from lancewal_core.open import Address
 from lancewal_core.process.tasks import Tasks
+from lancewal_core.settings.load import Settings
+from lancewal_core.settings.sections import TableSettings
+from lancewal_core.store.object_store import ObjectStore
 from lancewal_core.table.contract import Contract
 from lancewal_flusher.context import FlusherContext
+from lancewal_flusher.open import Threads, open_on
 
 if TYPE_CHECKING:
     from lancewal_reader.reading.reads import Reads
@@ -46,6 +53,32 @@ class CutMember:
     def named(self, error: LancewalError) -> LancewalError:
         """Return the error with the table's name in its text."""
         return named(self.name, error)
+
+
+def open_member(
+    settings: Settings,
+    entry: TableEntry,
+    threads: Threads,
+    stack: ExitStack,
+    cache_bytes_max: int,
+    observed: Callable[[ObjectStore], ObjectStore] = lambda store: store,
+) -> CutMember:
+    """Open the table of a catalog entry.  ``stack`` closes it.  ``observed`` wraps its store.  Errors name the table.
+
+    ``cache_bytes_max`` limits the unmerged segments that are kept in memory for its reads.
+    """
+    from lancewal_reader.table import reads_of
+
+    of = settings
+    try:
+        store = observed(Address.of(settings, entry.uri).store())  # an address that lancewal does not take ends here
+        if entry.uri != settings.table.uri:
+            section = TableSettings.model_validate({"uri": entry.uri, "base_paths": settings.table.base_paths})
+            of = settings.model_copy(update={"table": section})
+        context = open_on(of, threads, stack, on_threads=True, store=store)
+    except LancewalError as error:
+        raise named(entry.name, error) from error
+    return CutMember(entry.name, context, reads_of(context, entry.uri, cache_bytes_max))
 
 
 @dataclass(frozen=True, slots=True)

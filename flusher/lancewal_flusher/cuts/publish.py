@@ -26,9 +26,8 @@ from lancewal_core.settings.load import Settings
 from lancewal_core.settings.sections import MovingCutSettings
 from lancewal_core.store.object_store import ObjectStore
 from lancewal_flusher.cuts.ends import kafka_ends
-from lancewal_flusher.cuts.members import open_member
 from lancewal_flusher.cuts.moving import CutTurn, Moments, MovingCut, MovingWanted
-from lancewal_flusher.cuts.positions import CutMember
+from lancewal_flusher.cuts.positions import CutMember, open_member
 from lancewal_flusher.event_table import FlusherEvents
 from lancewal_flusher.open import Threads
 

@@ -40,14 +40,12 @@ def make_named(
     table_name(name)
     catalog = set_catalog(settings)
     settings.need("table.uri")
-    check_free(catalog, settings, name)
     there = catalog.table(name)
+    check_free(catalog, settings, there)
     try:
         contract = make(settings, warn=warn, look_only=look_only, name=name)
     except TableExists:
-        if there is not None or look_only:
-            raise
-        unfinished = _made_before(settings, name)
+        unfinished = None if there is not None or look_only else _made_before(settings, name)
         if unfinished is None:
             raise
         contract = unfinished

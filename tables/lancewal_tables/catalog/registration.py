@@ -64,7 +64,7 @@ def register_table(catalog: StoredCatalog, settings: Settings, name: str, of_cut
     contract = before = address.contract()
     # Step 1
     known = catalog.table(name)
-    _check_free(catalog, settings, known)
+    check_free(catalog, settings, known)
     _check_no_other_name(catalog, contract, name, address.uri)
     lacking = check_move(settings, catalog, contract, of_cuts)
     # Step 2
@@ -80,13 +80,6 @@ def register_table(catalog: StoredCatalog, settings: Settings, name: str, of_cut
     return Registered(entry, moved_from, former_uuid, lacking, changed)
 
 
-def check_free(catalog: StoredCatalog, settings: Settings, name: str) -> None:
-    """Raise ``TableExists`` if the name belongs to a table at another address than ``table.uri`` (guarantee 2), or to a
-    dropped table.
-    """
-    _check_free(catalog, settings, catalog.table(name))
-
-
 def put_entry(catalog: StoredCatalog, settings: Settings, name: str, contract: Contract) -> TableEntry:
     """Write the catalog entry of the table at ``table.uri``, from its contract, and return it.  Raises ``TableExists``
     in the cases of ``check_free``.
@@ -96,7 +89,7 @@ def put_entry(catalog: StoredCatalog, settings: Settings, name: str, contract: C
     new = entry_of(contract, name, settings.table.uri)
 
     def decide(found: TableEntry | None) -> TableEntry:
-        _check_free(catalog, settings, found)
+        check_free(catalog, settings, found)
         return found if found is not None and says_the_same(found, new) else new
 
     with point("catalog.swap", table=name):
@@ -130,7 +123,9 @@ def forget_table(catalog: StoredCatalog, name: str, of_cuts: Collection[str] = (
     return entry
 
 
-def _check_free(catalog: StoredCatalog, settings: Settings, entry: TableEntry | None) -> None:
+def check_free(catalog: StoredCatalog, settings: Settings, entry: TableEntry | None) -> None:
+    """Raise ``TableExists`` if the entry of a name leads to a table at another address than ``table.uri`` (guarantee 2), or
+    to one that was dropped."""
     if entry is None:
         return
     if entry.state == "active":

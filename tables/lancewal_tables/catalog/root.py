@@ -1,4 +1,4 @@
-"""Making the root of a catalog."""
+"""Make what a catalog needs: its root, and its schema in PostgreSQL.  A catalog of another kind has no schema."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from contextlib import closing
 from uuid import uuid4
 
 from lancewal_core.catalog.catalog import StoredCatalog
-from lancewal_core.catalog.opened import set_catalog
-from lancewal_core.errors import InvalidSettings, StoreNotWritable
+from lancewal_core.catalog.opened import open_postgres, set_catalog
+from lancewal_core.errors import InvalidInput, InvalidSettings, StoreNotWritable
 from lancewal_core.names import paths
 from lancewal_core.process.tasks import ThreadTasks
 from lancewal_core.settings.load import Settings
@@ -45,3 +45,34 @@ def make_root(settings: Settings) -> StoredCatalog:
                 )
             prove_store(store, tasks, way, root, lambda: uuid4().hex)
     return set_catalog(settings)
+
+
+def make_schema(settings: Settings) -> tuple[int | None, list[str]]:
+    """Create or upgrade the catalog's database schema.  Return its version, or None if this kind of catalog has no
+    schema, and warnings about the server.
+
+    Raises the errors of ``catalog.postgres.migrate``.
+    """
+    of = settings.catalog
+    if of.kind != "postgres":
+        return None, []
+    open_postgres(of.url, of.password)  # names the extra if it is missing
+    from lancewal_core.catalog.postgres import connections, migrate
+
+    migrate.init(of.url, of.password)
+    return connections.SCHEMA_NEWEST, migrate.warnings(of.url, of.password)
+
+
+def upgrade_schema(settings: Settings) -> tuple[int, int]:
+    """Upgrade the catalog's database schema, and return its versions before and now.
+
+    Raises ``InvalidInput`` if this kind of catalog has no schema.  Raises ``CatalogRefused`` if the schema is missing, or
+    newer than this release.
+    """
+    of = settings.catalog
+    if of.kind != "postgres":
+        raise InvalidInput(f"a catalog of kind {of.kind} has no schema: only one of kind postgres is migrated")
+    open_postgres(of.url, of.password)
+    from lancewal_core.catalog.postgres import connections, migrate
+
+    return migrate.migrate(of.url, of.password), connections.SCHEMA_NEWEST

@@ -40,14 +40,13 @@ def init(asked: SettingsAsked) -> None:
 
     Example: lancewal catalog init -c lancewal.yaml
     """
-    from lancewal_tables.catalog.root import make_root
-    from lancewal_tables.catalog.schema import make_schema
+    from lancewal_tables.catalog.root import make_root, make_schema
 
     settings = asked.settings()
     schema, warnings = make_schema(settings)
     catalog = make_root(settings)
     tables = len(catalog.tables())
-    content = {"catalog": catalog.where, "tables": tables, "schema": schema and schema.now, "warnings": warnings}
+    content = {"catalog": catalog.where, "tables": tables, "schema": schema, "warnings": warnings}
     lines = [f"catalog {catalog.where}: {counted(tables, 'table')}", *(f"warning: {text}" for text in warnings)]
     asked.report(content, "\n".join(lines))
 
@@ -61,12 +60,12 @@ def migrate(asked: SettingsAsked) -> None:
 
     Example: lancewal catalog migrate -c lancewal.yaml
     """
-    from lancewal_tables.catalog.schema import upgrade_schema
+    from lancewal_tables.catalog.root import upgrade_schema
 
-    done = upgrade_schema(asked.settings())
-    what = f"the schema has version {done.now}"
-    text = f"{what} already" if done.before == done.now else f"{what}; it had version {done.before}"
-    asked.report(asdict(done), text)
+    before, now = upgrade_schema(asked.settings())
+    what = f"the schema has version {now}"
+    text = f"{what} already" if before == now else f"{what}; it had version {before}"
+    asked.report({"before": before, "now": now}, text)
 
 
 @app.command("list")

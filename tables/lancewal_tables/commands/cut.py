@@ -264,7 +264,7 @@ def _open(settings: Settings, found: Mapping[str, TableEntry], stack: ExitStack,
 
     They share a cache.  Without it a snapshot fetches each unmerged segment twice, and no bundle of segments stands for
     them."""
-    from lancewal_flusher.cuts.members import open_member
+    from lancewal_flusher.cuts.positions import open_member
     from lancewal_flusher.open import Threads
     from lancewal_reader.table import CACHE_BYTES_MAX
 

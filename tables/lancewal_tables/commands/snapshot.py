@@ -4,23 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from lancewal_core.cli.groups import CommandApp
-from lancewal_core.cli.options import (
-    TABLE_HELP,
-    Asked,
-    ConfigOption,
-    DryRunOption,
-    Output,
-    OutputOption,
-    StorageOption,
-    YesOption,
-    agree,
-)
+from lancewal_core.cli.options import TABLE_HELP, Asked, DryRunOption, SettingsAsked, YesOption, agree
 from lancewal_core.cli.output import aligned, one_line
 from lancewal_core.errors import InvalidInput
 
@@ -33,11 +23,18 @@ app = CommandApp(
 )
 
 NameArgument = Annotated[str, typer.Argument(help="Name of the snapshot.", show_default=False)]
-TablesOption = Annotated[list[str] | None, typer.Option("--table", "-t", help=TABLE_HELP, metavar="ADDRESS")]
+
+
+@dataclass(frozen=True, slots=True)
+class TablesAsked(SettingsAsked):
+    """Options of a command that is about one table or several."""
+
+    table: Annotated[list[str] | None, typer.Option("--table", "-t", help=TABLE_HELP, metavar="ADDRESS")] = None
 
 
 @app.command()
 def create(
+    asked: TablesAsked,
     name: NameArgument,
     at: Annotated[
         str,
@@ -49,10 +46,6 @@ def create(
         str,
         typer.Option("--for", help="Let garbage collection drop it after this time, such as 30d.", metavar="DURATION"),
     ] = "",
-    table: TablesOption = None,
-    config: ConfigOption = None,
-    storage_option: StorageOption = None,
-    output: OutputOption = Output.TEXT,
 ) -> None:
     """Keep the table's rows, unmerged ones too, under a name. The snapshot is a Lance branch, which plain Lance reads.
 
@@ -70,11 +63,10 @@ def create(
 
     for_ms = _duration_ms(duration) if duration else None
     point = point_of(at) if at else None
-    asked = Asked("", config, storage_option, output)
     with ExitStack() as stack:
-        opened, tables = [], table or [""]
+        opened, tables = [], asked.table or [""]
         for uri in tables:
-            settings = replace(asked, table=uri).settings()
+            settings = Asked(uri, asked.config, asked.storage_option).settings()
             context = stack.enter_context(open_context(settings, on_threads=True))
             opened.append((context, reads_of(context, settings.table.uri, CACHE_BYTES_MAX // len(tables))))
         made = make_together(opened, name, point, for_ms)

@@ -142,23 +142,23 @@ def check_carries(topic: TopicState, rows: RowSchema, settings: TableSettings) -
     if not topic.compacted:
         return
     if not has_region_key(settings.format.key):
-        raise TopicUnsuitable(
-            f"topic {topic.topic!r} is compacted (cleanup.policy contains compact) and "
-            f"table.format.key is {settings.format.key}. "
-            "Nothing says that a record key is one primary key, and compaction would remove rows of others. Use "
-            "cleanup.policy=delete, or have producers key by the primary key",
-            topic=topic.topic,
+        why = (
+            f"table.format.key is {settings.format.key}. Nothing says that a record key is one primary key, and compaction "
+            "would remove rows of others. Use cleanup.policy=delete, or have producers key by the primary key"
         )
-    if set(rows.region_key) != set(rows.primary_key):
-        raise TopicUnsuitable(
-            f"topic {topic.topic!r} is compacted (cleanup.policy contains compact) and its Kafka key is the region "
-            f"key {list(rows.region_key)}, not the whole primary key {list(rows.primary_key)}. Compaction would "
-            "remove rows of other primary keys. Use cleanup.policy=delete, or make table.region_key the primary key",
-            topic=topic.topic,
+    elif set(rows.region_key) != set(rows.primary_key):
+        why = (
+            f"its Kafka key is the region key {list(rows.region_key)}, not the whole primary key {list(rows.primary_key)}. "
+            "Compaction would remove rows of other primary keys. Use cleanup.policy=delete, or make table.region_key the "
+            "primary key"
         )
-    if settings.patches:
-        raise TopicUnsuitable(
-            f"topic {topic.topic!r} is compacted (cleanup.policy contains compact) and table.patches is true: "
-            "compaction would remove what patches build on. Use cleanup.policy=delete, or set table.patches: false",
-            topic=topic.topic,
+    elif settings.patches:
+        why = (
+            "table.patches is true: compaction would remove what patches build on. Use cleanup.policy=delete, or set "
+            "table.patches: false"
         )
+    else:
+        return
+    raise TopicUnsuitable(
+        f"topic {topic.topic!r} is compacted (cleanup.policy contains compact) and {why}", topic=topic.topic
+    )

@@ -47,17 +47,19 @@ def check_unique_rows(
     scan: Callable[[], Iterator[pa.RecordBatch]],
     total: int,
     rows: RowSchema,
-    where: str,
-    advice: str,
     keys_at_once: int = KEYS_AT_ONCE,
 ) -> None:
-    """Raise ``DuplicateKeys`` if a key comes twice among ``total`` rows.  The key columns must not have nulls.
+    """Raise ``DuplicateKeys`` if a key comes twice among ``total`` rows of files.  The key columns must not have nulls.
 
-    Each call of ``scan`` yields batches of the key columns from the start.  ``where`` and ``advice`` are parts of the
-    message.
+    Each call of ``scan`` yields batches of the key columns from the start.
     """
     passes = max(1, -(-total // keys_at_once))
-    _refuse_twice((_share(scan(), rows.key, number, passes) for number in range(passes)), rows, where, advice)
+    _refuse_twice(
+        (_share(scan(), rows.key, number, passes) for number in range(passes)),
+        rows,
+        "in the files",
+        "Nothing was loaded. Remove the rows that are too many, or load with --duplicates last",
+    )
 
 
 def _refuse_twice(shares: Iterable[pa.Table], rows: RowSchema, where: str, advice: str) -> None:

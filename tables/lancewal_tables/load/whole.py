@@ -221,14 +221,7 @@ def _check_keys(files: Sequence[LoadFile], rows: RowSchema, bounds: LoadBounds) 
             for file in files:
                 yield from told.counting(file.batches(rows.primary_key, rows), len)
 
-    check_unique_rows(
-        scan,
-        total,
-        rows,
-        "in the files",
-        "Nothing was loaded. Remove the rows that are too many, or load with --duplicates last",
-        bounds.keys_at_once,
-    )
+    check_unique_rows(scan, total, rows, bounds.keys_at_once)
     return total
 
 

@@ -26,9 +26,8 @@ from lancewal_core.region.states import RegionStates
 from lancewal_core.settings.load import Settings
 from lancewal_core.table.contract import Contract
 from lancewal_flusher.cuts import moving
-from lancewal_flusher.cuts.members import open_member
 from lancewal_flusher.cuts.moving import CutTurn, Moments, MovingCut, MovingWanted
-from lancewal_flusher.cuts.positions import PositionSource
+from lancewal_flusher.cuts.positions import PositionSource, open_member
 from lancewal_flusher.cuts.publish import Publisher, publishers
 from lancewal_flusher.event_table import FlusherEvents
 from lancewal_flusher.open import Threads

@@ -24,7 +24,7 @@ from lancewal_flusher.catalog import check
 from lancewal_flusher.catalog.check import check_catalog
 from lancewal_tables.catalog.rebuild import rebuild
 from lancewal_tables.catalog.registration import forget_table, register_table
-from lancewal_tables.catalog.schema import make_schema
+from lancewal_tables.catalog.root import make_schema
 from tests.support.catalog_entries import entry, shown
 from tests.support.postgres import DATABASE, PASSWORD, PostgresServer
 from tests.tables.cuts.lake import TABLES, Lake
