@@ -48,6 +48,16 @@ def keys_of_texts(schema: RowSchema, texts: Sequence[str]) -> pa.Table:
     return pa.table(columns, schema=key)
 
 
+def key_of_values(schema: pa.Schema, values: Sequence[object]) -> pa.Table:
+    """Return a table with the key of these JSON values, one for each column of ``schema``; ``InvalidInput`` for a value that
+    is not one of its column."""
+    text = json.dumps(values)
+    columns = [
+        _column(field, [_of_value(value, field, text)], [text]) for value, field in zip(values, schema, strict=True)
+    ]
+    return pa.table(columns, schema)
+
+
 def without_row(keys: pa.Table, rows: pa.Table) -> list[str]:
     """Return the keys for which ``rows`` has no row, as texts without duplicates.  ``rows`` must have the key columns."""
     names = keys.schema.names

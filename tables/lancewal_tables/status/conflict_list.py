@@ -10,12 +10,11 @@ import base64
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from uuid import UUID
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lancewal_core.errors import InvalidInput
+from lancewal_core.errors import InvalidInput, LancewalError, or_error
 from lancewal_core.keys.conflicts import FIRST, NEXT, REGION, Conflicts
 from lancewal_core.names.ids import Region
 from lancewal_core.rows.column_types import storage_rows
@@ -99,34 +98,13 @@ def keys_named(conflicts: Conflicts, named: Sequence[str]) -> pa.Table:
 
 
 def _key(values: object, schema: pa.Schema) -> pa.Table | None:
-    """Return the key with these JSON values, as the reverse of ``_plain``; None if they are not a key of this schema."""
+    """Return the key with these JSON values; None if they are not a key of this schema."""
+    from lancewal_reader.forms.key_text import key_of_values
+
     if not isinstance(values, list) or len(values) != len(schema) or None in values:
         return None
-    columns = []
-    try:
-        for value, field in zip(values, schema, strict=True):
-            if field.type == pa.uuid():
-                columns.append(pa.array([UUID(value)], field.type))
-            elif pa.types.is_time(field.type):
-                columns.append(_time(value, field.type))
-            elif pa.types.is_temporal(field.type):
-                columns.append(pa.array([value], pa.string()).cast(field.type))
-            else:
-                plain = base64.b64decode(value) if _is_bytes(field.type) else value
-                columns.append(pa.array([plain], field.type))
-    except (pa.ArrowException, ValueError, TypeError, OverflowError):
-        return None
-    return pa.table(columns, schema)
-
-
-def _time(text: object, type_: pa.DataType) -> pa.Array:
-    """Return a time of day; Arrow casts only those with a day."""
-    moment = pa.array([f"1970-01-01 {text}"]).cast(pa.timestamp(type_.unit)).cast(pa.int64())
-    return moment.cast(pa.int32() if pa.types.is_time32(type_) else pa.int64()).cast(type_)
-
-
-def _is_bytes(type_: pa.DataType) -> bool:
-    return type_ in (pa.binary(), pa.large_binary()) or pa.types.is_fixed_size_binary(type_)
+    key = or_error(lambda: key_of_values(schema, values))
+    return None if isinstance(key, LancewalError) else key
 
 
 def _no_key(text: str, why: str) -> InvalidInput:
@@ -152,7 +130,7 @@ def _plain(column: pa.ChunkedArray) -> list[object]:
         return list(map(str, column.to_pylist()))
     if pa.types.is_temporal(column.type):
         return list(column.cast(pa.string()).to_pylist())
-    if _is_bytes(column.type):
+    if column.type in (pa.binary(), pa.large_binary()) or pa.types.is_fixed_size_binary(column.type):
         return [base64.b64encode(value).decode() for value in column.to_pylist()]
     return list(column.to_pylist())
 
