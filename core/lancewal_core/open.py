@@ -52,7 +52,11 @@ class Address:
 
     @staticmethod
     def of(settings: Settings, uri: str | None = None) -> Address:
-        """Return the address of ``table.uri``, or of ``uri``, with the storage options of the settings."""
+        """Return the address of ``uri``, by default of ``table.uri``, with the storage options of the settings.
+
+        ``InvalidSettings``: ``table.uri`` is needed, and not set."""
+        if not uri:
+            settings.need("table.uri")
         return Address(uri or settings.table.uri, settings.storage.options, settings.table.base_paths)
 
     @property

@@ -77,7 +77,6 @@ def open_on(
     ``on_threads``: run tasks on threads, whatever the settings say.  A caller that neither merges nor compacts then
     needs no Spark session.
     """
-    settings.need("table.uri")
     tasks, computing = threads
     opened = open_by(settings, tasks, SystemClock(), store)
     runner = "threads" if on_threads else settings.flusher.runner

@@ -60,7 +60,6 @@ class FlusherProcess:
 
     def metrics(self, settings: Settings, port: int | None = None) -> FlusherMetrics:
         """Return new metrics of a table, in the registry of the process."""
-        settings.need("table.uri")
         name, per_partition = Address.of(settings).name, settings.metrics.per_partition
         metrics = FlusherMetrics(
             self.clock, name, FlusherEvents(table=name), per_partition=per_partition, registry=self.registry

@@ -51,7 +51,6 @@ class UndroppedTable:
 
 def contract_of(settings: Settings) -> Contract:
     """Return the newest contract of the table at ``table.uri``, in use or dropped (``contract_at``)."""
-    settings.need("table.uri")
     address = Address.of(settings)
     return contract_at(address.store(), address.uri)
 

@@ -59,7 +59,6 @@ def register_table(catalog: StoredCatalog, settings: Settings, name: str, of_cut
     of ``move_table`` too.
     """
     table_name(name)
-    settings.need("table.uri")
     address = Address.of(settings)
     contract = before = address.contract()
     # Step 1

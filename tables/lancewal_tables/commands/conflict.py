@@ -43,7 +43,6 @@ def list_(
     from lancewal_tables.status.conflict_list import keys_in_conflict
 
     settings = asked.settings()
-    settings.need("table.uri")
     address = Address.of(settings)
     store = address.store()
     contract = read_contract(store, address.uri)

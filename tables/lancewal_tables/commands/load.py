@@ -56,7 +56,6 @@ def command(
     if not begin and not files:
         raise InvalidInput("name at least one file or folder to load")
     settings = asked.settings()
-    settings.need("table.uri")
     if begin:
         began = begin_load(settings, str(name), look_only=dry_run)
         content = {**began.model_dump(mode="json"), "dry_run": dry_run}

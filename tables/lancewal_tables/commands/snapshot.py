@@ -123,7 +123,6 @@ def drop(
 def _table(settings: Settings) -> StoredTable:
     from lancewal_core.open import Address
 
-    settings.need("table.uri")
     address = Address.of(settings)
     address.contract()  # raises an error unless it is a lancewal table
     return address.table()

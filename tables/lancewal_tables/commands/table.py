@@ -409,7 +409,6 @@ def _made(make: Make, settings: Settings, name: str, *, look_only: bool) -> Cont
 def _contract(settings: Settings) -> Contract:
     from lancewal_core.open import Address
 
-    settings.need("table.uri")
     return Address.of(settings).contract()
 
 

@@ -318,7 +318,6 @@ def alter_terms(
     named.
     """
     assert changes.keys() <= BESIDE_ROWS | _FOLLOWED | {"format"}
-    settings.need("table.uri")
     address = Address.of(settings)
     store = address.store()
     old = read_contract(store, address.uri)

@@ -31,7 +31,6 @@ _QUOTED = re.compile(r'\s*("(?:[^"\\]|\\.)*")\s*')
 
 def alter_columns(settings: Settings, changes: Sequence[Change], *, look_only: bool = False) -> Contract:
     """Apply all changes as one version of the contract, and return it.  Raises the errors of ``change_columns``."""
-    settings.need("table.uri")
     address = Address.of(settings)
     store, table = address.store(), address.table()
     check_place(address.uri, read_contract(store, address.uri))

@@ -37,7 +37,6 @@ def move_table(settings: Settings, former: str) -> Contract:
     Raises ``InvalidSettings`` if its contract names another place than ``former``, or names ``table.uri``.  Raises
     ``TableReplaced`` and ``ContractMismatch`` if the Lance table is not the contract's.
     """
-    settings.need("table.uri")
     address = Address.of(settings)
     uri, store, table = address.uri, address.store(), address.table()
     pinned = table.newest()

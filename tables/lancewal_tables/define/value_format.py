@@ -40,7 +40,6 @@ def alter_value_format(settings: Settings, value_format: str, *, look_only: bool
     Raises ``InvalidInput`` if there is no such format, or the table has rows.  Raises ``InvalidSettings`` if the
     contract has this format already.  Raises ``ContractMismatch`` if the settings name another one.
     """
-    settings.need("table.uri")
     address = Address.of(settings)
     with closing(ThreadTasks(workers=1)) as tasks:
         # Step 1
