@@ -19,7 +19,6 @@ from lancewal_core.table.contract import (
     NAME_TERMS,
     POLICIES,
     VALUE_TERMS,
-    Contract,
     changed_terms,
     newer_contract,
 )
@@ -71,9 +70,7 @@ def check_contract(context: FlusherContext) -> None:
     With the old contract, regions that only the newer version has would seem to need nothing.  Keys that come through
     other regions since then would seem to be in conflict.
     """
-    newer = newer_contract(context.store, context.contract)
-    if newer is not None:
-        _check_terms(context.contract, newer)
+    with_newer_contract(context)
 
 
 def with_newer_contract(context: FlusherContext) -> FlusherContext | None:
@@ -84,7 +81,14 @@ def with_newer_contract(context: FlusherContext) -> FlusherContext | None:
     newer = newer_contract(context.store, context.contract)
     if newer is None:
         return None
-    _check_terms(context.contract, newer)
+    ours = context.contract
+    if not changed_terms(ours, newer) <= POLICIES | GROUP_TERMS | NAME_TERMS | COLUMN_TERMS | VALUE_TERMS:
+        key = paths.contract_version(newer.version, ours.making)
+        raise ContractMismatch(
+            f"the table's contract has changed since this flusher started with version {ours.version}: "
+            f"{key} exists. Start the flusher again",
+            object=key,
+        )
     context.contracts.know(newer)
     return replace(context, contract=newer)
 
@@ -101,13 +105,3 @@ def by_newest_contract(context: FlusherContext, act: Callable[[FlusherContext], 
             if newer is None:
                 raise
             context = newer
-
-
-def _check_terms(ours: Contract, newer: Contract) -> None:
-    if not changed_terms(ours, newer) <= POLICIES | GROUP_TERMS | NAME_TERMS | COLUMN_TERMS | VALUE_TERMS:
-        key = paths.contract_version(newer.version, ours.making)
-        raise ContractMismatch(
-            f"the table's contract has changed since this flusher started with version {ours.version}: "
-            f"{key} exists. Start the flusher again",
-            object=key,
-        )

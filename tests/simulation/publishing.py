@@ -11,8 +11,9 @@ from contextlib import ExitStack
 from lancewal_core.catalog.entry import TableEntry
 from lancewal_core.errors import OutsideHistoryWindow, VersionGone
 from lancewal_core.names.ids import Position
+from lancewal_core.settings.sections import MovingCutSettings
 from lancewal_core.table.contract import Contract
-from lancewal_flusher.cuts.moving import CutTurn, Moments, MovingCut, MovingWanted
+from lancewal_flusher.cuts.moving import CutTurn, Moments, MovingCut
 from lancewal_flusher.cuts.positions import CutMember, PositionSource
 from lancewal_reader.point.receipt import Receipt
 from tests.simulation.checked_catalog import CheckedCatalog
@@ -53,7 +54,7 @@ class Publishing:
 
         self.cut = MovingCut(
             self.catalog,
-            MovingWanted(NAME, ("*",), EVERY_S, leave_out),
+            MovingCutSettings(name=NAME, tables=("*",), every=EVERY_S, lagging="leave-out" if leave_out else "hold"),
             PositionSource(ends or self._cutting.ends),
             open_table,
             process.tasks,

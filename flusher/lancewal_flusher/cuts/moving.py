@@ -54,10 +54,10 @@ from lancewal_core.catalog.cut import Cut, CutTable
 from lancewal_core.catalog.entry import TableEntry
 from lancewal_core.errors import InvalidInput, LancewalError, Retry, or_error, some_of
 from lancewal_core.names.ids import Position, Region
-from lancewal_core.names.words import cut_name
 from lancewal_core.process.clock import Clock
 from lancewal_core.process.failpoints import point
 from lancewal_core.process.tasks import Tasks
+from lancewal_core.settings.sections import MovingCutSettings
 from lancewal_flusher.cuts import positions
 from lancewal_flusher.cuts.open_tables import TableOfCut, TablesOfCut, why
 from lancewal_flusher.cuts.positions import CutAt, CutMember, PositionSource
@@ -73,17 +73,6 @@ RENEW_S = 600.0
 _NAMED = 5
 _RENEWED_OF_WINDOW = 8
 """Part of the shorter window of a table after which its receipt is renewed.  A receipt is readable for the windows."""
-
-
-@dataclass(frozen=True, slots=True)
-class MovingWanted:
-    """A moving cut to publish.  ``tables``: patterns of table names."""
-
-    name: str
-    tables: tuple[str, ...]
-    every_s: float
-    leave_out: bool = False
-    """Whether a table that lags is left out, instead of holding the cut back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,14 +115,13 @@ class MovingCut:
     def __init__(
         self,
         catalog: StoredCatalog,
-        wanted: MovingWanted,
+        wanted: MovingCutSettings,
         source: PositionSource,
         open_table: Callable[[TableEntry, ExitStack], CutMember],
         tasks: Tasks,
         moments: Moments,
     ) -> None:
         self._catalog, self.wanted, self._source, self._tasks, self._moments = catalog, wanted, source, tasks, moments
-        cut_name(wanted.name)
         self._open = TablesOfCut(catalog, wanted.tables, open_table, tasks, moments.clock)
         self._seen: Cut | None = None
         """The newest publication, by number, that this process saw."""
@@ -153,7 +141,7 @@ class MovingCut:
 
         Raises ``InvalidInput`` if a kept cut has this name, or if no table matches the patterns.
         """
-        turn, every_s = self._turn(), self.wanted.every_s
+        turn, every_s = self._turn(), self.wanted.every
         windows = {name: one.window_s for name, one in sorted(self._open.by_name.items())}
         why = "its shorter window is {:g} s, and the cut is published every {:g} s"
         return replace(turn, short={n: why.format(s, every_s) for n, s in windows.items() if s < every_s})
@@ -170,7 +158,7 @@ class MovingCut:
         before, self._seen = self._seen, self._newer(found)
         others_s = self._others_age_s(before, found)
         if found is not None and others_s is not None:
-            return CutTurn(found, current=True, asked_ms=found.asked_ms, again_s=self.wanted.every_s - others_s)
+            return CutTurn(found, current=True, asked_ms=found.asked_ms, again_s=self.wanted.every - others_s)
         self._open.look()  # step 2
         if not self._open.by_name and not self._open.faults:
             raise self._no_table(found)
@@ -229,7 +217,7 @@ class MovingCut:
         if found is None or (before is not None and found.number <= before.number):
             return None
         age_s = max(0.0, (self._moments.clock.now_ms() - found.asked_ms) / 1000)
-        return age_s if age_s < self.wanted.every_s else None
+        return age_s if age_s < self.wanted.every else None
 
     def _no_table(self, found: Cut | None) -> InvalidInput:
         """Return the error of patterns that name no table: there is nothing to publish."""
@@ -349,11 +337,11 @@ class MovingCut:
         return late
 
     def _patience_s(self, found: Cut | None, name: str) -> float:
-        return max(PATIENCE_S, self.wanted.every_s / (1 if found is None or self._is_in(found, name) else 2))
+        return max(PATIENCE_S, self.wanted.every / (1 if found is None or self._is_in(found, name) else 2))
 
     def _holds(self, found: Cut | None, name: str) -> bool:
         """Whether a table that lags holds the cut back (guarantee 4)."""
-        return not self.wanted.leave_out and (found is None or self._is_in(found, name))
+        return self.wanted.lagging == "hold" and (found is None or self._is_in(found, name))
 
     def _is_in(self, found: Cut | None, name: str) -> bool:
         """Whether the cut has the table that the catalog has under this name, and not a former one."""
@@ -363,12 +351,12 @@ class MovingCut:
     def _held(self, found: Cut | None, late: Mapping[str, str], began: float) -> CutTurn:
         held = {name: why for name, why in sorted(late.items()) if self._holds(found, name)}
         left_out = {name: why for name, why in sorted(late.items()) if name not in held}
-        again_s = max(self._left_s(began), min(self.wanted.every_s, SETTLE_S))
+        again_s = max(self._left_s(began), min(self.wanted.every, SETTLE_S))
         return CutTurn(found, held=held, left_out=left_out, again_s=again_s)
 
     def _left_s(self, began: float) -> float:
         """Return the rest of the interval of a turn."""
-        return max(0.0, self.wanted.every_s - (self._moments.clock.monotonic() - began))
+        return max(0.0, self.wanted.every - (self._moments.clock.monotonic() - began))
 
     # -- steps 5 and 6 --------------------------------------------------------------------------------------------
 

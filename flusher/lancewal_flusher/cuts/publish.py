@@ -26,7 +26,7 @@ from lancewal_core.settings.load import Settings
 from lancewal_core.settings.sections import MovingCutSettings
 from lancewal_core.store.object_store import ObjectStore
 from lancewal_flusher.cuts.ends import kafka_ends
-from lancewal_flusher.cuts.moving import CutTurn, Moments, MovingCut, MovingWanted
+from lancewal_flusher.cuts.moving import CutTurn, Moments, MovingCut
 from lancewal_flusher.cuts.positions import CutMember, open_member
 from lancewal_flusher.event_table import FlusherEvents
 from lancewal_flusher.open import Threads
@@ -177,8 +177,6 @@ def publishers(settings: Settings, shown: PublishingObserver, clock: Clock) -> S
 
 
 def _publisher(settings: Settings, of: MovingCutSettings, shown: PublishingObserver, clock: Clock) -> Publisher:
-    wanted = MovingWanted(of.name, of.tables, of.every, of.lagging == "leave-out")
-
     def made(pause: Callable[[float], bool], stack: ExitStack) -> MovingCut:
         threads = Threads.of(settings, stack)
         tasks = ThreadTasks(io_threads=AT_ONCE)
@@ -190,6 +188,6 @@ def _publisher(settings: Settings, of: MovingCutSettings, shown: PublishingObser
             return open_member(settings, entry, threads, to_close, CACHE_BYTES_MAX, shown.observed)
 
         source = kafka_ends(settings.kafka.client(), threads.tasks)
-        return MovingCut(catalog, wanted, source, open_table, tasks, Moments(clock, lambda: uuid.uuid4().hex, pause))
+        return MovingCut(catalog, of, source, open_table, tasks, Moments(clock, lambda: uuid.uuid4().hex, pause))
 
     return Publisher(of.name, of.every, made, shown, clock)

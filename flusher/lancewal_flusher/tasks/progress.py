@@ -32,9 +32,7 @@ class TaskProgress:
     update.
     """
 
-    def __init__(
-        self, clock: Clock, events: FlusherEvents, work: Work, runner: str, total: int, shown: Step | None = None
-    ) -> None:
+    def __init__(self, clock: Clock, events: FlusherEvents, work: Work, runner: str, total: int, shown: Step) -> None:
         self._clock = clock
         self._events = events
         self._work = work
@@ -56,8 +54,7 @@ class TaskProgress:
 
     def _show(self, done: int) -> None:
         self._done = done
-        if self._step is not None:
-            self._step.done = done
+        self._step.done = done
         now = self._clock.monotonic()
         if now - self._logged >= PROGRESS_S:
             self._logged = now

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
 
-from lancewal_core.process.clock import Clock
+from lancewal_core.process.clock import Clock, SystemClock
 from lancewal_core.process.progress import Step
 from lancewal_core.process.tasks import Tasks
 from lancewal_core.table.protocol import StoredTable
@@ -29,7 +29,7 @@ class Runner(Protocol):
 
 
 class ThreadRunner:
-    """Runner on threads of this process.  With a clock, it shows progress.
+    """Runner on threads of this process.
 
     The number of ``computing`` threads limits memory: each scans a fragment, or writes one of its columns.
     ``waiting``, if given, runs the other tasks.  They mostly wait for the store, and hold little but their results.
@@ -46,7 +46,7 @@ class ThreadRunner:
         self._table = table
         self._computing = computing
         self._waiting = waiting or computing
-        self._clock = clock
+        self._clock = clock or SystemClock()
         self._events = events or FlusherEvents()
 
     def run(self, tasks: Sequence[FragmentTask]) -> list[FragmentResult]:
@@ -72,14 +72,11 @@ class ThreadRunner:
 
     def _shown(self, work: Work, act: Callable[[Task], Result], count: int, step: Step) -> Callable[[Task], Result]:
         """Return a function that calls ``act`` and counts its finished tasks as progress."""
-        progress = (
-            None if self._clock is None else TaskProgress(self._clock, self._events, work, "threads", count, step)
-        )
+        progress = TaskProgress(self._clock, self._events, work, "threads", count, step)
 
         def call(task: Task) -> Result:
             result = act(task)
-            if progress is not None:
-                progress.one_done()
+            progress.one_done()
             return result
 
         return call

@@ -15,9 +15,10 @@ from lancewal_core.catalog.entry import TableEntry
 from lancewal_core.errors import LancewalError
 from lancewal_core.names import paths
 from lancewal_core.names.ids import Position
+from lancewal_core.settings.sections import MovingCutSettings
 from lancewal_core.table.contract import Contract, encode_contract
 from lancewal_core.table.watermarks import TABLE_UUID
-from lancewal_flusher.cuts.moving import CutTurn, Moments, MovingCut, MovingWanted
+from lancewal_flusher.cuts.moving import CutTurn, Moments, MovingCut
 from lancewal_flusher.cuts.positions import CutMember, PositionSource
 from lancewal_reader.cuts import open_cut
 from lancewal_reader.table import open_table, reads_of
@@ -45,7 +46,7 @@ class Publishing:
         self.ids = iter(f"{random.Random().getrandbits(64):016x}" for _ in range(1_000))
         self.cut = MovingCut(
             catalog or lake.catalog,
-            MovingWanted("live", tables, EVERY_S, leave_out),
+            MovingCutSettings(name="live", tables=tables, every=EVERY_S, lagging="leave-out" if leave_out else "hold"),
             PositionSource(self.ends),
             self.open_table,
             lake.tasks,

@@ -22,8 +22,8 @@ from lancewal_core.errors import (
     TopicMissing,
     TopicReplaced,
 )
+from lancewal_core.settings.sections import MovingCutSettings
 from lancewal_flusher.cuts import moving, open_tables
-from lancewal_flusher.cuts.moving import MovingWanted
 from lancewal_flusher.cuts.positions import CutMember
 from lancewal_reader.point.receipt import Receipt
 from tests.flusher.cuts.publishing import EVERY_S, NAMES, Publishing, called_anew, changed, check, cut_of, late
@@ -133,7 +133,7 @@ class Busy(Publishing):
 
     def __init__(self, lake: Lake) -> None:
         super().__init__(lake)
-        self.cut.wanted = MovingWanted("live", ("shop.*",), 1.0)
+        self.cut.wanted = MovingCutSettings(name="live", tables=("shop.*",), every=1.0)
         self.busy: list[Pipeline] = []
         self.pauses = 0
 

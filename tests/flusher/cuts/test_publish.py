@@ -24,9 +24,10 @@ from lancewal_core.process.clock import SystemClock
 from lancewal_core.process.tasks import ThreadTasks
 from lancewal_core.region.states import RegionStates
 from lancewal_core.settings.load import Settings
+from lancewal_core.settings.sections import MovingCutSettings
 from lancewal_core.table.contract import Contract
 from lancewal_flusher.cuts import moving
-from lancewal_flusher.cuts.moving import CutTurn, Moments, MovingCut, MovingWanted
+from lancewal_flusher.cuts.moving import CutTurn, Moments, MovingCut
 from lancewal_flusher.cuts.positions import PositionSource, open_member
 from lancewal_flusher.cuts.publish import Publisher, publishers
 from lancewal_flusher.event_table import FlusherEvents
@@ -236,7 +237,7 @@ def test_a_publication_costs_a_few_requests_for_each_table_that_changed(monkeypa
 
         cut = MovingCut(
             catalog,
-            MovingWanted("live", ("t*",), 60.0),
+            MovingCutSettings(name="live", tables=("t*",), every=60.0),
             PositionSource(ends),
             lambda found, to_close: open_member(settings, found, threads, to_close, 1 << 20),
             tasks,

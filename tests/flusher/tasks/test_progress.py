@@ -9,7 +9,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from lancewal_flusher.event_table import FlusherEvents
-from lancewal_flusher.tasks.progress import PROGRESS_S, TaskProgress, Work
+from lancewal_flusher.tasks.progress import PROGRESS_S, TaskProgress, Work, step_of
 from lancewal_flusher.tasks.runner import ThreadRunner
 from tests.support.scripted import InlineTasks, ManualClock
 
@@ -20,8 +20,8 @@ def clock() -> ManualClock:
 
 
 def test_a_line_now_and_then(clock: ManualClock) -> None:
-    progress = TaskProgress(clock, FlusherEvents(), Work.COMPACTION, "spark", 40)
-    with capture_logs() as lines:
+    with capture_logs() as lines, step_of(Work.COMPACTION, 40) as step:
+        progress = TaskProgress(clock, FlusherEvents(), Work.COMPACTION, "spark", 40, step)
         for _ in range(4):
             progress.one_done()
             clock.seconds += PROGRESS_S / 2
@@ -46,7 +46,6 @@ def test_threads_show_it_too(clock: ManualClock, monkeypatch: pytest.MonkeyPatch
     tasks: list[Any] = [SimpleNamespace(version=1, source=None)] * 3
     with capture_logs() as lines:
         ThreadRunner(table, InlineTasks(), clock).run(tasks)
-        ThreadRunner(table, InlineTasks()).run(tasks)
     assert [(line["operation"], line["runner"], line["done_tasks"]) for line in lines] == [
         ("merge", "threads", done) for done in (1, 2, 3)
     ]
