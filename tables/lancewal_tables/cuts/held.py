@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -9,7 +10,7 @@ from lancewal_core.catalog.cut import Cut
 from lancewal_core.errors import LancewalError
 from lancewal_core.process.tasks import Tasks
 from lancewal_core.region.opened_table import OpenedTable
-from lancewal_core.table.protocol import PinnedTable, StoredTable, fragment_objects
+from lancewal_core.table.protocol import PinnedTable, StoredTable
 from lancewal_core.table.snapshots import Snapshot
 
 
@@ -43,12 +44,10 @@ def held_bytes(table: StoredTable, snapshot: Snapshot, newest: PinnedTable) -> i
 
 
 def _held(kept: PinnedTable, newest: PinnedTable) -> int:
-    return sum(size for _, size in objects_of(kept).items() - objects_of(newest).items())
+    return sum(size for _, size in _files(kept).items() - _files(newest).items())
 
 
-def objects_of(pinned: PinnedTable) -> dict[str, int]:
-    """Return the objects of a version, with their sizes in bytes as far as recorded."""
-    found: dict[str, int] = {}
-    for fragment in pinned.fragments():
-        found |= fragment_objects(pinned.fragment_json(fragment.fragment_id))
-    return found
+def _files(pinned: PinnedTable) -> dict[str, int]:
+    """Return the data files of a version, with their sizes in bytes as far as recorded."""
+    files = [file for one in pinned.fragments() for file in json.loads(pinned.fragment_json(one.fragment_id))["files"]]
+    return {file["path"]: file.get("file_size_bytes") or 0 for file in files}

@@ -16,7 +16,7 @@ Steps
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -42,7 +42,6 @@ from lancewal_core.region.state import GenerationRecord
 from lancewal_core.table.protocol import PinnedTable, StoredTable, fragment_objects
 from lancewal_core.table.watermarks import InForce
 from lancewal_core.wal.segment import Trailer, decode_segment
-from lancewal_tables.cuts.held import objects_of
 from lancewal_tables.status.unmerged_counts import UnmergedCounts
 
 BYTES_MAX = 64 << 20
@@ -202,7 +201,7 @@ def _check_log(opened: OpenedTable, region: Region, record: GenerationRecord, mi
 
 def _wrong_files(opened: OpenedTable, pinned: PinnedTable, found: Readability) -> list[LancewalError]:
     """Return an error for each file of the table's version that is missing or has the wrong size (step 4)."""
-    wanted, folders = objects_of(pinned), (paths.DATA, paths.DELETIONS)
+    wanted, folders = _files_of(pinned), (paths.DATA, paths.DELETIONS)
     listings = opened.tasks.map(lambda folder: opened.store.list(folder, limit=LISTED_MAX), folders)
     listed = {info.key: info.size for listing in listings for info in listing}
     absent = [key for key in wanted if key not in listed]
@@ -221,7 +220,7 @@ def _wrong_files(opened: OpenedTable, pinned: PinnedTable, found: Readability) -
         return []
     # A clean-up may have taken what only older versions need.
     newest = opened.table.newest()
-    needed = wanted if newest.version == pinned.version else objects_of(newest)
+    needed = wanted if newest.version == pinned.version else _files_of(newest)
     return [
         error(
             f"{key} of table version {pinned.version} {what}: put it back (an object store with versioning has it); "
@@ -231,3 +230,11 @@ def _wrong_files(opened: OpenedTable, pinned: PinnedTable, found: Readability) -
         for key, (error, what) in wrong.items()
         if key in needed
     ]
+
+
+def _files_of(pinned: PinnedTable) -> Mapping[str, int]:
+    """Return the objects that the version refers to, with their sizes in bytes, or 0 if the size is not recorded."""
+    found: dict[str, int] = {}
+    for fragment in pinned.fragments():
+        found |= fragment_objects(pinned.fragment_json(fragment.fragment_id))
+    return found

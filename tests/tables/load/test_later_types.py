@@ -112,6 +112,6 @@ def test_keys_of_later_types_that_come_twice() -> None:
     table = pa.table({name: pa.array([k[n] for k in keys], type_) for n, (name, type_) in enumerate(key.items())})
     assert _last_of_each(table.append_column("v", pa.array([0, 1, 2, 3])), rows)["v"].to_pylist() == [1, 2, 3]
     for at_once in (1, 100):
-        with pytest.raises(DuplicateKeys, match=r"1 primary key .*\(a=UUID\('80000000-.*b=b'a', c=.*\) 2 times"):
+        with pytest.raises(DuplicateKeys, match=r"1 primary key .*\(a='80000000-.*b='61', c=.*\) 2 times"):
             check_unique_rows(lambda: iter(table.to_batches()), 4, rows, at_once)
         check_unique_rows(lambda: iter(table.slice(1).to_batches()), 3, rows, at_once)
