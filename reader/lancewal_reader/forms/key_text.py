@@ -49,8 +49,9 @@ def keys_of_texts(schema: RowSchema, texts: Sequence[str]) -> pa.Table:
 
 
 def key_of_values(schema: pa.Schema, values: Sequence[object]) -> pa.Table:
-    """Return a table with the key of these JSON values, one for each column of ``schema``; ``InvalidInput`` for a value that
-    is not one of its column."""
+    """Return a table with one key, made of JSON values, one for each column of ``schema``.
+
+    ``InvalidInput``: a value is not one of its column."""
     text = json.dumps(values)
     columns = [
         _column(field, [_of_value(value, field, text)], [text]) for value, field in zip(values, schema, strict=True)
