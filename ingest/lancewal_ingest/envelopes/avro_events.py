@@ -22,9 +22,9 @@ from lancewal_ingest.decode.framed.payloads import PayloadDecoder, Payloads, Sch
 from lancewal_ingest.decode.naming import Naming
 from lancewal_ingest.decode.outcomes import ENVELOPE, WRONG_FORMAT
 from lancewal_ingest.decode.value_decoder import DecodedValues, Indexes, Ops, RefusedValue
-from lancewal_ingest.envelopes.avro_opening import OTHER_LETTER, EventOpener, OpenedEvents
+from lancewal_ingest.envelopes.avro_opening import OTHER_LETTER, EventOpener, OpenedEvents, record_or_null
 from lancewal_ingest.envelopes.debezium_json import LETTERS, kind_of_names
-from lancewal_ingest.envelopes.envelope import NO_FIELD, TRUNCATED, EnvelopeRules, row_of
+from lancewal_ingest.envelopes.envelope import NO_FIELD, TRUNCATED, EnvelopeRules
 from lancewal_ingest.envelopes.event_rows import EventRows
 
 _NONE: Indexes = np.zeros(0, np.int64)
@@ -51,8 +51,9 @@ class AvroEventFormat(AvroFormat):
             return BesideRows(kind)
         if not isinstance(writer, AvroRecord) or not {"op", "source"} <= {*names}:
             raise SchemaUnusable(_NO_ENVELOPE, WRONG_FORMAT)
-        row = row_of(writer)
-        rows = None if row is None else AvroPayloads(row, self._rows, self._naming)
+        after = {field.name: field.type for field in writer.fields}.get("after")
+        row = None if after is None else record_or_null("after", after)
+        rows = None if row is None else AvroPayloads(row[0], self._rows, self._naming)
         return AvroEvents(writer, rows, self._event_rows)
 
 

@@ -150,7 +150,7 @@ class EventOpener:
             if name in self._numbers:
                 self._number(name, chosen, cursors, found)
                 continue
-            union = _record_or_null(name, type_)
+            union = record_or_null(name, type_)
             if union is None:
                 read_all(SkippedCell(type_, name), cursors)
                 continue
@@ -233,7 +233,7 @@ class EventOpener:
                 of_all, has = found.facts.numbers[name]
                 of_all[place], has[place] = number or 0, number is not None
                 continue
-            union = _record_or_null(name, type_)
+            union = record_or_null(name, type_)
             cell = SkippedCell(type_, name)
             if union is None:
                 read_one(cell, datum)
@@ -275,7 +275,7 @@ def _number(name: str, type_: AvroType) -> Cell | None:
     return AvroNumber(name, pa.int64(), -(1 << 63), (1 << 63) - 1, long=type_.kind == "long")
 
 
-def _record_or_null(name: str, type_: AvroType) -> tuple[AvroRecord, int, int] | None:
+def record_or_null(name: str, type_: AvroType) -> tuple[AvroRecord, int, int] | None:
     """Return the record of a field with rows, and the branches of its record and of null; None for any other field."""
     if name not in ("before", "after") or not isinstance(type_, AvroUnion) or len(type_.branches) != 2:
         return None

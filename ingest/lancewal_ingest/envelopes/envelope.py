@@ -12,7 +12,7 @@ from lancewal_ingest.decode.avro.schema import AvroRecord, AvroUnion
 from lancewal_ingest.decode.naming import Naming
 from lancewal_ingest.envelopes.unavailable import UnavailableValues
 
-NO_FIELD = "expected a schema with a field after, which is a record or null: rows are in it"
+NO_FIELD = "expected a schema whose field after is a record or null (in Avro a union of both): it holds the row"
 TRUNCATED = (
     "the source table was truncated. This record lies in one partition, and says nothing about the rows of the others: "
     "delete them by hand, or make a new table. To go on with all rows: `lancewal table alter --on truncate=ignore`"

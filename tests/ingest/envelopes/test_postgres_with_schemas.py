@@ -263,6 +263,19 @@ def test_other_schemas() -> None:
     assert became([written({**event("c", ROW), "op": 1}, text, 903)], SMALL) == ["envelope"]
 
 
+@pytest.mark.parametrize(("number", "after"), [(908, "Value"), (909, ["Value"])])
+def test_rows_that_are_not_beside_a_null_in_their_union(number: int, after: object) -> None:
+    before, _, *rest = ENVELOPE["fields"]
+    schema = {**ENVELOPE, "fields": [before, {"name": "after", "type": after}, *rest]}
+    decoder = value_decoder("avro", SMALL, Naming(), SCHEMAS, envelope=EnvelopeRules("debezium"))
+    found = decoder.decode([written(event(op, ROW), schema, number) for op in "cud"], np.zeros(3, np.uint8))
+    assert {(one.place, one.kind) for one in found.refused} == {(0, "envelope"), (1, "envelope")}
+    assert {one.message for one in found.refused} == {
+        "expected a schema whose field after is a record or null (in Avro a union of both): it holds the row"
+    }
+    assert found.deletes.tolist() == [2]
+
+
 @fuzz(150)
 @given(st.data())
 def test_both_readers_of_avro_agree(data: st.DataObject) -> None:
