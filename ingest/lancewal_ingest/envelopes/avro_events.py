@@ -53,7 +53,7 @@ class AvroEventFormat(AvroFormat):
             raise SchemaUnusable(_NO_ENVELOPE, WRONG_FORMAT)
         after = {field.name: field.type for field in writer.fields}.get("after")
         row = None if after is None else record_or_null("after", after)
-        rows = None if row is None else AvroPayloads(row[0], self._rows, self._naming)
+        rows = None if row is None else AvroPayloads(row.record, self._rows, self._naming)
         return AvroEvents(writer, rows, self._event_rows)
 
 

@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -42,6 +43,28 @@ _LETTER_OF = np.array([*sorted(LETTERS), OTHER_LETTER])
 _LETTER_OF_BYTE = np.array([letter if (letter := chr(byte)) in LETTERS else OTHER_LETTER for byte in range(256)])
 _CHUNK_BYTES = 4 << 20
 """Bytes of a chunk: more than for rows, since most of them are passed over."""
+
+
+class RecordOrNull(NamedTuple):
+    """The type of a field with rows."""
+
+    record: AvroRecord
+    branch: int
+    """Branch of the record in its union of two."""
+
+    def chosen(self, cursors: Cursors) -> Mask:
+        """Read the branches of all payloads, and return which of them have the record."""
+        branches = cursors.numbers(None)
+        cursors.doubtful |= (branches != 0) & (branches != 1)
+        found: Mask = branches == self.branch
+        return found
+
+    def is_next(self, datum: Datum, cell: SkippedCell) -> bool:
+        """Read the branch of one payload, and return whether it is the record."""
+        branch = datum.number(cell)
+        if branch not in (0, 1):
+            malformed(cell, "a branch that its union has")
+        return branch == self.branch
 
 
 class OpenedEvents:
@@ -95,10 +118,13 @@ class EventOpener:
             if name in self._members and (cell := _number(name, type_)) is not None
         }
         names = [name for name, _ in self._fields]
-        after = {*names[names.index("after") + 1 :]} if compares else set[str]()
-        self._shapes = Shapes() if {"op", *self._numbers} <= after and "before" not in after else None
-        self._behind = self._fields[len(names) - len(after) :]
-        """The fields of an end: those after the row."""
+        self._row = record_or_null("after", types["after"]) if "after" in types else None
+        at = len(names) if self._row is None else names.index("after")
+        self._ahead, self._behind = self._fields[:at], self._fields[at + 1 :]
+        """The fields before the row, and those of an end."""
+        behind = {name for name, _ in self._behind}
+        comparable = compares and {"op", *self._numbers} <= behind and "before" not in behind
+        self._shapes = Shapes() if comparable else None
         self._is_decoded = np.array([chr(byte) in events.decoded for byte in range(256)])
 
     def opened(self, payloads: Payloads) -> OpenedEvents:
@@ -137,48 +163,45 @@ class EventOpener:
         return 0
 
     def _read_all(self, chosen: Indexes, cursors: Cursors, found: OpenedEvents) -> None:
-        """Open the payloads of a chunk, field by field.  A cursor that is doubtful, or not at its end, asks for another look.
+        """Open the payloads of a chunk.  A cursor that is doubtful, or not at its end, asks for another look."""
+        begins = cursors.at.copy()
+        self._read_fields(self._ahead, chosen, cursors, found)
+        if self._row is None:
+            return
+        row, live = SkippedCell(self._row.record, "after"), self._row.chosen(cursors)
+        found.has_row[chosen], found.starts[chosen] = live, cursors.at - begins
+        if self._shapes is None:
+            self._read_end(row, chosen, cursors, live, found)
+            return
+        rows = np.flatnonzero(~self._by_shape(self._shapes, row, chosen, cursors, found))
+        if len(rows):
+            few = cursors.some(rows, cursors.at[rows])
+            self._read_end(row, chosen[rows], few, live[rows], found)
+            cursors.at[rows] = few.at
+            cursors.doubtful[rows] |= few.doubtful
 
-        After the row the cursors are those of payloads whose ends have no shape."""
-        everything, begin, rows = cursors, cursors.at.copy(), np.arange(len(chosen))
-        for name, type_ in self._fields:
+    def _read_end(self, row: SkippedCell, chosen: Indexes, cursors: Cursors, live: Mask, found: OpenedEvents) -> None:
+        """Pass over rows, and read what is after them."""
+        before = cursors.at.copy()
+        read_all(row, cursors, live)
+        found.ends[chosen] = found.starts[chosen] + cursors.at - before
+        self._read_fields(self._behind, chosen, cursors, found)
+
+    def _read_fields(self, fields: Sequence[AvroField], chosen: Indexes, cursors: Cursors, found: OpenedEvents) -> None:
+        """Read fields that are not the row."""
+        for name, type_ in fields:
             if name == "op":
                 letters = read_all(TextCell(name, pa.string()), cursors)
                 places = pc.index_in(letters.cast(pa.binary()), value_set=_LETTERS).fill_null(len(_LETTERS)).to_numpy()
                 found.facts.letters[chosen] = _LETTER_OF[places]
-                continue
-            if name in self._numbers:
+            elif name in self._numbers:
                 self._number(name, chosen, cursors, found)
-                continue
-            union = record_or_null(name, type_)
-            if union is None:
+            elif (union := record_or_null(name, type_)) is None:
                 read_all(SkippedCell(type_, name), cursors)
-                continue
-            record, number, null = union
-            branch = cursors.numbers(None)
-            live: Mask = branch == number
-            cursors.doubtful |= ~live & (branch != null)
-            if name == "before":
+            else:
+                live = found.facts.has_before[chosen] = union.chosen(cursors)
                 if live.any():
-                    read_all(SkippedCell(record, name), cursors, live)
-                found.facts.has_before[chosen] = live
-                continue
-            found.has_row[chosen], found.starts[chosen] = live, cursors.at - begin
-            if self._shapes is not None:
-                rows = np.flatnonzero(~self._by_shape(self._shapes, SkippedCell(record, name), chosen, cursors, found))
-                if not len(rows):
-                    break
-                chosen, begin, live, cursors = (
-                    chosen[rows],
-                    begin[rows],
-                    live[rows],
-                    cursors.some(rows, cursors.at[rows]),
-                )
-            read_all(SkippedCell(record, name), cursors, live)
-            found.ends[chosen] = cursors.at - begin
-        if cursors is not everything:
-            everything.at[rows] = cursors.at
-            everything.doubtful[rows] |= cursors.doubtful
+                    read_all(SkippedCell(union.record, name), cursors, live)
 
     def _by_shape(
         self, shapes: Shapes, row: SkippedCell, chosen: Indexes, cursors: Cursors, found: OpenedEvents
@@ -234,21 +257,17 @@ class EventOpener:
                 of_all[place], has[place] = number or 0, number is not None
                 continue
             union = record_or_null(name, type_)
-            cell = SkippedCell(type_, name)
             if union is None:
-                read_one(cell, datum)
+                read_one(SkippedCell(type_, name), datum)
                 continue
-            record, number, null = union
-            branch = datum.number(cell)
-            if branch not in (number, null):
-                malformed(cell, "a branch that its union has")
+            is_record = union.is_next(datum, SkippedCell(type_, name))
             start = datum.at
-            if branch == number:
-                read_one(SkippedCell(record, name), datum)
+            if is_record:
+                read_one(SkippedCell(union.record, name), datum)
             if name == "before":
-                found.facts.has_before[place] = branch == number
+                found.facts.has_before[place] = is_record
             else:
-                found.has_row[place] = branch == number
+                found.has_row[place] = is_record
                 found.starts[place], found.ends[place] = start, datum.at
         if datum.at != len(datum.data):
             raise Refusal("malformed", "expected one value of the schema, and nothing after it")
@@ -275,12 +294,9 @@ def _number(name: str, type_: AvroType) -> Cell | None:
     return AvroNumber(name, pa.int64(), -(1 << 63), (1 << 63) - 1, long=type_.kind == "long")
 
 
-def record_or_null(name: str, type_: AvroType) -> tuple[AvroRecord, int, int] | None:
-    """Return the record of a field with rows, and the branches of its record and of null; None for any other field."""
+def record_or_null(name: str, type_: AvroType) -> RecordOrNull | None:
+    """Return the type of a field with rows, which may be null; None for any other field."""
     if name not in ("before", "after") or not isinstance(type_, AvroUnion) or len(type_.branches) != 2:
         return None
-    null = next((n for n, one in enumerate(type_.branches) if isinstance(one, AvroPlain) and one.kind == "null"), None)
-    if null is None:
-        return None
-    record = type_.branches[1 - null]
-    return (record, 1 - null, null) if isinstance(record, AvroRecord) else None
+    others = [(record, n) for n, record in enumerate(type_.branches) if isinstance(record, AvroRecord)]
+    return RecordOrNull(*others[0]) if len(others) == 1 == len(type_.others) else None
