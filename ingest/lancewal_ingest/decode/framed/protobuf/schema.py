@@ -17,21 +17,9 @@ import base64
 import binascii
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Any
+from importlib import import_module
 
-from google.protobuf import (
-    any_pb2,
-    api_pb2,
-    descriptor_pb2,
-    duration_pb2,
-    empty_pb2,
-    field_mask_pb2,
-    source_context_pb2,
-    struct_pb2,
-    timestamp_pb2,
-    type_pb2,
-    wrappers_pb2,
-)
+from google.protobuf import descriptor_pb2
 from google.protobuf.descriptor import Descriptor, FieldDescriptor, FileDescriptor
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import DecodeError, EncodeError
@@ -46,21 +34,11 @@ _MAIN = "<schema>.proto"
 _IMPORTS_DEEP = 100
 _LINKED_MAX = 16
 """Most schemas that stay linked."""
-_GOOGLE: Mapping[str, Any] = {
-    one.DESCRIPTOR.name: one.DESCRIPTOR
-    for one in (
-        any_pb2,
-        api_pb2,
-        descriptor_pb2,
-        duration_pb2,
-        empty_pb2,
-        field_mask_pb2,
-        source_context_pb2,
-        struct_pb2,
-        timestamp_pb2,
-        type_pb2,
-        wrappers_pb2,
-    )
+_GOOGLE_NAMES = (
+    "any", "api", "descriptor", "duration", "empty", "field_mask", "source_context", "struct", "timestamp", "type", "wrappers",
+)  # fmt: skip
+_GOOGLE: Mapping[str, FileDescriptor] = {
+    f"google/protobuf/{name}.proto": import_module(f"google.protobuf.{name}_pb2").DESCRIPTOR for name in _GOOGLE_NAMES
 }
 _GOOGLE_MESSAGES: Mapping[str, Descriptor] = {
     message.full_name: message for file in _GOOGLE.values() for message in file.message_types_by_name.values()
