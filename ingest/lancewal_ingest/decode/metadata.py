@@ -1,6 +1,6 @@
 """Columns that are filled from Kafka's metadata of each record (``Column.metadata``).
 
-Columns from the envelope of values come filled (``envelopes.event_columns``).  Here they only count for patches and growth.
+Columns from the envelope of values come filled (``envelopes.event_rows``).  Here they only count for patches and growth.
 
 1. A cell follows from the record alone: its topic's name, partition, offset, time, key and headers.  So a record that is read
    again gives the same cell, in whatever batch it comes.

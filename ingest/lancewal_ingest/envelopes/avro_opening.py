@@ -4,7 +4,7 @@
 2. A quicker look reads a field of all payloads of a chunk at a time.  The strict reader decides where it cannot.
 3. Ends that are alike are not read but compared (``tails``).  Then the row is what precedes the end, if that is one datum.
    Only the decoder of rows sees whether it is one: if it refuses the row, the caller lets the strict reader decide.
-4. Fields that say nothing about the row are passed over, but for the numbers of ``event_columns``: a long, an int, or null.
+4. Fields that say nothing about the row are passed over, but for the numbers of ``event_rows``: a long, an int, or null.
 """
 
 from __future__ import annotations
@@ -31,8 +31,7 @@ from lancewal_ingest.decode.outcomes import ENVELOPE, Refusal
 from lancewal_ingest.decode.value_decoder import Indexes, Mask, RefusedValue
 from lancewal_ingest.envelopes.avro_tails import shape_of
 from lancewal_ingest.envelopes.debezium_json import LETTERS
-from lancewal_ingest.envelopes.event_columns import CHANGED
-from lancewal_ingest.envelopes.event_rows import EventFacts, EventRows
+from lancewal_ingest.envelopes.event_rows import CHANGED, EventFacts, EventRows
 from lancewal_ingest.envelopes.tails import FEW, Shape, Shapes
 
 OTHER_LETTER = "?"

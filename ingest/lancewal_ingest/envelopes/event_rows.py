@@ -1,27 +1,38 @@
 """Rows of events, after the decoder of the format has decoded them: the same for all formats.
 
 1. Only rows of created, updated and read events are decoded, and none that a snapshot has read if the contract skips them.
-2. Columns of events are filled (``event_columns``), and values that the connector could not read left alone
-   (``unavailable``).
-3. An update without the old row does not tell whether a null of a list is such a value.
+2. Columns of events (``Column.metadata``) are filled: operation, times, LSN.  A cell follows from the value alone.  It is
+   null if the member is absent or no integer, or if the column does not hold the number.  No event is refused for it.
+3. An upsert and a patch set these columns, as those of Kafka's metadata (``decode.metadata``).  A delete sets none.
+4. These columns order no rows: only the offset does.  An LSN goes back after a restart of the connector, many events share
+   one, and other databases than PostgreSQL have none.
+5. Values that the connector could not read are left alone (``unavailable``).  An update without the old row does not tell
+   whether a null of a list is such a value.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from lancewal_core.rows.schema import RowSchema
+from lancewal_ingest.decode.metadata import as_times
 from lancewal_ingest.decode.naming import OtherName
 from lancewal_ingest.decode.part import DecodedPart
 from lancewal_ingest.decode.value_decoder import DecodedValues, Indexes, Mask, RefusedValue
 from lancewal_ingest.envelopes.debezium_json import ROWS
 from lancewal_ingest.envelopes.envelope import EnvelopeRules
-from lancewal_ingest.envelopes.event_columns import EventColumns, Numbers
+
+Numbers = tuple[npt.NDArray[np.int64], Mask]
+"""Numbers of some events, and which events have one."""
+CHANGED = "source.ts_ms"
+"""Member with the time of a change in the database; of a snapshot's row, with the time of the read."""
+_PREFIX = "envelope."
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +44,7 @@ class EventFacts:
     has_before: Mask
     """Whether an event has the row before the change, or its key."""
     numbers: Mapping[str, Numbers]
-    """Numbers of the events in each member that ``EventColumns.numbers`` names."""
+    """Numbers of the events in each member that ``EventRows.members`` names."""
 
     @staticmethod
     def none(count: int, members: Iterable[str]) -> EventFacts:
@@ -61,10 +72,12 @@ class EventRows:
     """Fills event columns and unavailable values in decoded rows.  ``rows``: the columns of one table."""
 
     def __init__(self, rows: RowSchema, envelope: EnvelopeRules) -> None:
-        self._columns = EventColumns(rows, envelope.sources)
+        self._types = {rows.columns.get_field_index(name): rows.columns.field(name).type for name in envelope.sources}
+        self._members = [source.removeprefix(_PREFIX) for source in envelope.sources.values()]
+        """Member of events for each column of ``_types``."""
         self._unavailable = envelope.unavailable(rows)
-        self.members = self._columns.numbers
-        """Members of events with numbers that the columns need."""
+        self.members: Sequence[str] = sorted({*self._members} - {"op"})
+        """Members of events with numbers that the columns need: ``ts_ms``, ``source.ts_ms``, ``source.lsn``."""
         self.decoded = ROWS - {"r"} if envelope.skips_snapshots else ROWS
         """Operations whose rows are decoded."""
 
@@ -79,7 +92,19 @@ class EventRows:
     def _part(
         self, part: DecodedPart, facts: EventFacts, others: Counter[OtherName], refused: list[RefusedValue]
     ) -> DecodedPart:
-        if self._columns:
-            part = self._columns.filled(part, facts.letters.tolist(), facts.numbers)
+        columns = list(part.columns)
+        for (place, type_), member in zip(self._types.items(), self._members, strict=True):
+            columns[place] = _column(member, type_, facts)
+        part = replace(part, columns=columns)
         updates: Mask = facts.letters == "u"
         return self._unavailable.kept(part, updates, updates & ~facts.has_before, others, refused)
+
+
+def _column(member: str, type_: pa.DataType, facts: EventFacts) -> pa.Array:
+    """Return the column that a member of events fills."""
+    if member == "op":
+        return pa.array(facts.letters.tolist(), type_)
+    found, has = facts.numbers[member]
+    if pa.types.is_timestamp(type_):
+        return as_times(np.where(has, found, -1)).cast(type_)
+    return pa.array(found, type_, mask=~has)

@@ -49,8 +49,7 @@ from lancewal_ingest.envelopes.debezium_json import (
     read_strictly,
 )
 from lancewal_ingest.envelopes.envelope import NO_FIELD, TRUNCATED, EnvelopeRules, row_of
-from lancewal_ingest.envelopes.event_columns import CHANGED, Numbers
-from lancewal_ingest.envelopes.event_rows import EventFacts, EventRows
+from lancewal_ingest.envelopes.event_rows import CHANGED, EventFacts, EventRows, Numbers
 from lancewal_ingest.envelopes.json_tails import shape_of, whole_numbers
 from lancewal_ingest.envelopes.tails import Shape, Shapes, starting
 from lancewal_kafka.headers import HeaderList

@@ -33,7 +33,6 @@ from lancewal_ingest.decode.value_decoder import (
     DecodedValues,
     HeaderValues,
     Indexes,
-    NamedBy,
     Ops,
     Places,
     RefusedValue,
@@ -41,7 +40,6 @@ from lancewal_ingest.decode.value_decoder import (
 )
 from lancewal_ingest.envelopes.debezium_json import passed_over
 from lancewal_ingest.envelopes.envelope import EnvelopeRules
-from lancewal_kafka.headers import HeaderList
 
 DELETED = "__deleted"
 MakeDecoder = Callable[[RowSchema, Naming], ValueDecoder]
@@ -70,23 +68,16 @@ class UnwrappedRows:
                 "Give the column another name, and leave the member out of its field"
             )
         self._key = frozenset(rows.called(naming.fields).primary_key)
-        self._inner = make(*_with_deleted(rows, naming))
+        self._inner = inner = make(*_with_deleted(rows, naming))
+        self.growth, self.needs_places = inner.growth, inner.needs_places
+        self.names_schemas, self.schemas_have_fields = inner.names_schemas, inner.schemas_have_fields
+        self.schemas_of, self.other_format = inner.schemas_of, inner.other_format
         self._deletes = make(*_only_deleted(naming))
         """Decoder of that member alone."""
         self._heartbeats = None if self._key & {*_TIMES} else make(*_only_times())
         self.names: Collection[str] = [name for name in self._inner.names if name != DELETED]
         self._unavailable = envelope.unavailable(rows)
         self.headers: Collection[str] = [*self._inner.headers, OLD_KEY]
-        self.growth = self._inner.growth
-        self.names_schemas = self._inner.names_schemas
-        self.needs_places = self._inner.needs_places
-        self.schemas_have_fields = self._inner.schemas_have_fields
-
-    def schemas_of(self, values: Sequence[bytes | None], headers: HeaderValues) -> Sequence[NamedBy]:
-        return self._inner.schemas_of(values, headers)
-
-    def other_format(self, value: bytes, headers: HeaderList | None) -> str | None:
-        return self._inner.other_format(value, headers)
 
     def decode(
         self, values: Sequence[bytes], ops: Ops, headers: HeaderValues = NO_HEADERS, places: Places | None = None

@@ -30,7 +30,7 @@ POLL_S = 5.0
 """Seconds between two looks.  A look is usually one GET of an object that does not exist yet."""
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(eq=False)
 class ContractWatch:
     """Watch of one table's contract.
 

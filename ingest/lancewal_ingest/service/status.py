@@ -21,7 +21,6 @@ from lancewal_core.process.status.facts import (
     WaitingGeneration,
 )
 from lancewal_core.process.status.report import Figures, TableStatus, status_of
-from lancewal_core.table.contract import Contract
 from lancewal_core.table.control import Service, Until
 from lancewal_ingest.kafka.source import Positions
 from lancewal_ingest.regions.memtable import MemTable
@@ -38,17 +37,6 @@ UNKNOWN = (
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
-    """Identity of the table and of the process that works on it."""
-
-    contract: Contract
-    uri: str
-    group: str
-    owner: OwnerId
-    seal_age_s: float
-
-
-@dataclass(frozen=True, slots=True)
 class _Seen:
     """Facts about all partitions, each collected once, because each property of the worker computes all partitions."""
 
@@ -60,24 +48,15 @@ class _Seen:
     decoded: Positions
     highs: Positions
 
-    @classmethod
-    def of(cls, worker: IngestWorker, watch: TopicWatch) -> _Seen:
-        return cls(
-            worker.memtables,
-            worker.refused,
-            worker.stopped,
-            worker.schema_waits,
-            worker.consumed,
-            worker.decoded,
-            watch.highs(),
-        )
-
 
 @dataclass(frozen=True, slots=True)
 class IngestStatus:
     """Maker of the status of a running table."""
 
-    named: Named
+    uri: str
+    group: str
+    owner: OwnerId
+    seal_age_s: float
     worker: IngestWorker
     watch: TopicWatch
     still: Standstill
@@ -86,58 +65,63 @@ class IngestStatus:
 
     def take(self, paused: Until | None, not_ready: Sequence[str]) -> TableStatus:
         """Return the present status.  ``paused`` is the operator's pause, ``not_ready`` the texts of readiness problems."""
-        named, contract, now_ms = self.named, self.worker.terms.contract, self.clock.now_ms()
+        contract, now_ms = self.worker.terms.contract, self.clock.now_ms()
         table = TableFacts(
             now_ms,
             contract.topic,
             paused={} if paused is None else {Service.INGEST.value: paused},
             throttled=self.worker.throttled,
             not_stored=None if self.worker.idle_or_progressing else self.metrics.append_failed,
-            kafka=None if self.watch.silent is None else Failure.of(self.watch.silent),
+            kafka=_failure(self.watch.silent),
         )
-        status = status_of(Service.INGEST.value, named.uri, named.group, contract, table, self._figures(now_ms))
+        status = status_of(Service.INGEST.value, self.uri, self.group, contract, table, self._figures(now_ms))
         # A problem that a partition's diagnosis names already is not repeated.
         others = [text for text in not_ready if not any(p.diagnosis.message in text for p in status.partitions)]
         return replace(status, problems=(*status.problems, *others), unknown=UNKNOWN)
 
     def _figures(self, now_ms: int) -> list[Figures]:
-        seen = _Seen.of(self.worker, self.watch)
-        memtables = seen.memtables
-        return [
-            Figures(
-                self._facts(region, seen, now_ms),
-                generations={"open": 1} if region in memtables else {},
-                unmerged_rows=memtables[region].rows if region in memtables else 0,
-                unmerged_bytes=memtables[region].nbytes if region in memtables else 0,
-                freshness_s=self.metrics.freshness_s.get(region),
-            )
-            for region in sorted({*memtables, *self.worker.waiting, *seen.stopped})
-        ]
+        worker = self.worker
+        seen = _Seen(
+            worker.memtables, worker.refused, worker.stopped, worker.schema_waits, worker.consumed, worker.decoded,
+            self.watch.highs(),
+        )  # fmt: skip
+        found = []
+        for region in sorted({*seen.memtables, *worker.waiting, *seen.stopped}):
+            facts, freshness_s = self._facts(region, seen, now_ms), self.metrics.freshness_s.get(region)
+            memtable = seen.memtables.get(region)
+            if memtable is None:
+                found.append(Figures(facts, freshness_s=freshness_s))
+            else:
+                found.append(Figures(facts, None, {"open": 1}, memtable.rows, memtable.nbytes, freshness_s))
+        return found
 
     def _facts(self, region: Region, seen: _Seen, now_ms: int) -> PartitionFacts:
-        named, memtable = self.named, seen.memtables.get(region)
-        stopped, refused = seen.stopped.get(region), _lasting(seen.refused.get(region))
-        durable = None if memtable is None else int(memtable.position)
-        wait = seen.schemas.get(region)
-        still = self.still.waiting.get(region)
+        memtable, wait, still = seen.memtables.get(region), seen.schemas.get(region), self.still.waiting.get(region)
         stands_s = 0.0 if still is None else self.still.now - still.since
-        return PartitionFacts(
+        facts = PartitionFacts(
             region.topic,
             region.partition,
-            kafka=None if durable is None else self._span(region, durable, stands_s, seen.highs.get(region)),
-            start=named.contract.start_of(region.partition),
-            claimed=True if memtable is not None else None,
-            begun=None if memtable is None or memtable.generation != 1 else _first(memtable),
-            owner=named.owner if memtable is not None else None,
+            start=self.worker.terms.contract.start_of(region.partition),
             consumed=seen.consumed.get(region),
             decoded=seen.decoded.get(region),
-            durable=durable,
             changed_ms=None if still is None else now_ms - int(stands_s * 1000),
             rejections=self.metrics.records.of(region),
-            open=None if memtable is None else self._waiting(memtable, now_ms),
-            stopped=None if stopped is None else Failure.of(stopped),
-            schema=None if wait is None or wait.error is None else Failure.of(wait.error),
-            refused=None if refused is None else Failure.of(refused),
+            stopped=_failure(seen.stopped.get(region)),
+            schema=None if wait is None else _failure(wait.error),
+            refused=_failure(_lasting(seen.refused.get(region))),
+        )
+        if memtable is None:
+            return facts
+        durable = int(memtable.position)
+        first = durable if memtable.first is None else int(memtable.first)
+        return replace(
+            facts,
+            kafka=self._span(region, durable, stands_s, seen.highs.get(region)),
+            claimed=True,
+            begun=first if memtable.generation == 1 else None,
+            owner=self.owner,
+            durable=durable,
+            open=self._waiting(memtable, now_ms),
         )
 
     def _span(self, region: Region, durable: int, stands_s: float, high: Position | None) -> KafkaSpan | None:
@@ -155,12 +139,12 @@ class IngestStatus:
         if not memtable.rows:
             return None
         opened_ms = now_ms - int((self.clock.monotonic() - memtable.opened_at) * 1000)
-        due_ms = opened_ms + int(self.named.seal_age_s * 1000)
+        due_ms = opened_ms + int(self.seal_age_s * 1000)
         return WaitingGeneration(memtable.generation, opened_ms, memtable.rows, memtable.nbytes, due_ms)
 
 
-def _first(memtable: MemTable) -> int:
-    return int(memtable.position if memtable.first is None else memtable.first)
+def _failure(error: LancewalError | None) -> Failure | None:
+    return None if error is None else Failure.of(error)
 
 
 def _lasting(refused: LancewalError | None) -> LancewalError | None:

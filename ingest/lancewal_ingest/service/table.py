@@ -12,8 +12,9 @@ Guarantees
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from lancewal_core.errors import (
     ActionNeeded,
@@ -49,7 +50,7 @@ from lancewal_ingest.service.contract_watch import ContractWatch
 from lancewal_ingest.service.freshness import Freshness, IngestProgress
 from lancewal_ingest.service.metrics import IngestMetrics
 from lancewal_ingest.service.standstill import Standstill
-from lancewal_ingest.service.status import IngestStatus, Named
+from lancewal_ingest.service.status import IngestStatus
 from lancewal_ingest.service.worker import IngestWorker
 
 REFRESH_S = 1.0
@@ -118,8 +119,17 @@ class IngestTable:
         self._still = Standstill()
         self._freshness = Freshness()
         self._refresh_at = clock.monotonic()
-        named = Named(contract, self.uri, context.group, owner, settings.ingest.seal_age_s)
-        self._status = IngestStatus(named, self.worker, self._topic, self._still, metrics, clock)
+        self._status = IngestStatus(
+            self.uri,
+            context.group,
+            owner,
+            settings.ingest.seal_age_s,
+            self.worker,
+            self._topic,
+            self._still,
+            metrics,
+            clock,
+        )
 
     def take_turn(self) -> None:
         """Run one step of the worker, and the periodic looks that are due."""
@@ -170,11 +180,7 @@ class IngestTable:
         Called in a task (``ContractWatch``).
         """
         terms = self._terms(newer, self.worker.terms)
-
-        def take_up() -> None:
-            self.worker.take_up(terms.preparer, terms.dead_letters)
-
-        return take_up
+        return partial(self.worker.take_up, terms.preparer, terms.dead_letters)
 
     def _prepare_terms(self, newer: Contract, before: Terms) -> Terms:
         """Return what a newer version of the contract needs, with its topics checked.
@@ -190,62 +196,59 @@ class IngestTable:
 
     def _terms(self, newer: Contract, before: Terms) -> Terms:
         check_topics(self.settings, newer)
-        same = _letters(newer) == _letters(before.contract)
-        letters = before.dead_letters if same else self._kafka.dead_letters(newer)
+        old, letters = before.contract, before.dead_letters
+        if (newer.dead_letters, newer.record_policies) != (old.dead_letters, old.record_policies):
+            letters = self._kafka.dead_letters(newer)
         return Terms(Preparer(newer, self.context.drain, self.context.stored_schemas), letters)
 
     def problems(self) -> list[Problem]:
-        """Return the reasons why the table is not ready; empty if it is ready (guarantees 2 to 5)."""
-        worker, short = self.worker, self._short
-        drain, found = self.context.drain, list[Problem]()
+        """Return why the table is not ready; empty if it is (guarantees 2 to 5)."""
+        return [*self._problems()] or _beginning(self.worker)
+
+    def _problems(self) -> Iterator[Problem]:
+        worker, drain = self.worker, self.context.drain
         if drain is not None:
-            found.append(
-                Problem(
-                    PartitionCountChanged.kind,
-                    f"the topic has {drain.partitions} partitions, the contract says {self.context.contract.partitions}. "
-                    "Partitions of the contract are drained, the others wait for "
-                    f"`lancewal table alter --partitions {drain.partitions}`",
-                )
+            yield Problem(
+                PartitionCountChanged.kind,
+                f"the topic has {drain.partitions} partitions, the contract says {self.context.contract.partitions}. "
+                "Partitions of the contract are drained, the others wait for "
+                f"`lancewal table alter --partitions {drain.partitions}`",
             )
-        found += [Problem.of(error, f"partition {r.partition} stopped") for r, error in sorted(worker.stopped.items())]
+        for region, error in sorted(worker.stopped.items()):
+            yield Problem.of(error, f"partition {region.partition} stopped")
         if self._still.problem is not None:
-            found.append(Problem("partition_stands", self._still.problem))
-        found += [silence.problem for silence in self.silences if silence.problem is not None]
+            yield Problem("partition_stands", self._still.problem)
+        yield from (silence.problem for silence in self.silences if silence.problem is not None)
         if self._altered.problem is not None:
-            found.append(self._altered.problem)
+            yield self._altered.problem
         if self._control.problem is not None:
-            found.append(Problem.of(self._control.problem, "control cannot be read"))
-        if short and worker.waiting:
-            found.append(
-                Problem(
-                    "retention_short",
-                    f"partitions {_listed(worker.waiting)} are not opened: Kafka is about to delete records of partitions "
-                    f"{_listed(short)} that are not durable",
-                )
-            )
-        refused = sorted(worker.refused.items())
-        found += [
-            Problem.of(error, f"partition {region.partition} cannot be opened")
-            for region, error in refused
-            if isinstance(error, Corrupt | StoreInconsistent)
-        ]
-        passing = {region: error for region, error in refused if isinstance(error, Retry)}
-        for kind in sorted({error.kind for error in passing.values()}):
-            waiting = [region for region, error in passing.items() if error.kind == kind]
-            found.append(Problem.of(passing[waiting[0]], f"partitions {_listed(waiting)} cannot be opened"))
-        found += [
-            Problem.of(wait.error, f"partition {region.partition}")
-            for region, wait in sorted(worker.schema_waits.items())
-            if wait.error is not None
-        ]
-        waits_for = worker.waits_for
-        if waits_for is not None:
-            found.append(Problem.of(waits_for, "no segment is written"))
+            yield Problem.of(self._control.problem, "control cannot be read")
+        yield from self._not_opened()
+        for region, wait in sorted(worker.schema_waits.items()):
+            if wait.error is not None:
+                yield Problem.of(wait.error, f"partition {region.partition}")
+        if worker.waits_for is not None:
+            yield Problem.of(worker.waits_for, "no segment is written")
         elif not worker.idle_or_progressing:
-            found.append(
-                Problem(StoreUnavailable.kind, "the store takes no new segment, or no new version of a state page")
+            yield Problem(StoreUnavailable.kind, "the store takes no new segment, or no new version of a state page")
+
+    def _not_opened(self) -> Iterator[Problem]:
+        """Yield why partitions that wait to be opened are not open.  A fault that may pass has one problem for all."""
+        worker = self.worker
+        if self._short and worker.waiting:
+            yield Problem(
+                "retention_short",
+                f"partitions {_listed(worker.waiting)} are not opened: Kafka is about to delete records of partitions "
+                f"{_listed(self._short)} that are not durable",
             )
-        return found or _beginning(worker)
+        passing: dict[str, dict[Region, Retry]] = {}
+        for region, error in sorted(worker.refused.items()):
+            if isinstance(error, Retry):
+                passing.setdefault(error.kind, {})[region] = error
+            elif isinstance(error, Corrupt | StoreInconsistent):
+                yield Problem.of(error, f"partition {region.partition} cannot be opened")
+        for _, waiting in sorted(passing.items()):
+            yield Problem.of(next(iter(waiting.values())), f"partitions {_listed(waiting)} cannot be opened")
 
     def _refresh(self, now: float) -> None:
         """Update the figures that depend on Kafka's ends or on the clock, and decide about admission."""
@@ -300,11 +303,6 @@ def _beginning(worker: IngestWorker) -> list[Problem]:
     if not worker.ready:
         return [Problem("fenced", "the log was fenced and no new one could be begun yet")]
     return []
-
-
-def _letters(contract: Contract) -> tuple[object, ...]:
-    """Return the terms that decide whether there are dead letters, and in which topic."""
-    return contract.dead_letters, contract.record_policies
 
 
 def _listed(regions: Collection[Region]) -> str:

@@ -11,7 +11,7 @@ from lancewal_core.table.contract import Column, Contract
 from lancewal_ingest.regions.memtable import MemTable
 from lancewal_ingest.service.recent_records import RecentRecords
 from lancewal_ingest.service.standstill import Standstill
-from lancewal_ingest.service.status import IngestStatus, Named
+from lancewal_ingest.service.status import IngestStatus
 from tests.support.regions import region
 from tests.support.scripted import ManualClock
 
@@ -45,8 +45,11 @@ def test_each_partition_is_shown_and_all_are_asked_for_together() -> None:
     )  # fmt: skip
     counted: Any = Counted(contract)
     metrics: Any = SimpleNamespace(records=RecentRecords(), append_failed=None, freshness_s={})
-    named = Named(contract, "s3://bucket/table", "group", OwnerId("me"), 60.0)
-    status = IngestStatus(named, counted, counted, Standstill(), metrics, ManualClock()).take(None, [])
+    clock = ManualClock()
+    maker = IngestStatus(
+        "s3://bucket/table", "group", OwnerId("me"), 60.0, counted, counted, Standstill(), metrics, clock
+    )
+    status = maker.take(None, [])
     assert [(p.partition, p.consumed, p.decoded, p.durable, p.high) for p in status.partitions] == [
         (p, 7, 7, 5, 7) for p in range(PARTITIONS)
     ]
