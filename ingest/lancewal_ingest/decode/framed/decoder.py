@@ -29,8 +29,6 @@ from lancewal_core.wal.writer_schemas import WriterSchema
 from lancewal_ingest.decode.framed.frames import (
     APICURIO_ADVICE,
     APICURIO_IDS,
-    FIRST_MESSAGE,
-    FIRST_WRITTEN_OUT,
     SCHEMA_HEADER,
     Framed,
     FrameReader,
@@ -153,20 +151,9 @@ class FramedDecoder:
         named = self._in_headers(headers)
         shared = self._frames.shared(values, named)
         if shared is not None:
-            return [(shared[0], (), np.arange(len(values)))]
+            return [(*shared, np.arange(len(values)))]
         groups, _ = self._frames.read([value or b"" for value in values], named)
-        sizes = lengths(values)
-        begins = np.cumsum(sizes) - sizes
-        found: list[NamedMessage] = []
-        for group in groups:
-            out = np.isin(group.payloads.starts - begins[group.indexes], FIRST_WRITTEN_OUT)
-            if group.path != FIRST_MESSAGE or out.all():
-                found.append((group.key, group.path, group.indexes))
-                continue
-            found.append((group.key, (), group.indexes[~out]))
-            if out.any():
-                found.append((group.key, group.path, group.indexes[out]))
-        return found
+        return [(group.key, group.path, group.indexes) for group in groups]
 
     def _in_headers(self, headers: HeaderValues) -> pa.Array | None:
         """Return the header of each value that has its frame: empty, if the schema's id is elsewhere and there is none."""

@@ -36,9 +36,8 @@ from lancewal_ingest.decode.value_decoder import Indexes, RefusedValue
 
 SCHEMA_HEADER = "__value_schema_id"
 _ID_BYTES, _GUID_BYTES = 5, 17
-FIRST_MESSAGE = (0,)
-FIRST_WRITTEN_OUT = (_ID_BYTES + 2, _GUID_BYTES + 2)
-"""Bytes of a frame with a path to the first message that is written out, as a count of 1 and the number 0."""
+_FIRST_WRITTEN_OUT = (0,)
+"""Path to the first message as a count of 1 and the number 0.  Nearly all serializers write a count of 0 in place of it."""
 _BY_ID, _BY_GUID = 0, 1
 _PATH_MAX = 64
 """Most numbers of a path: deeper messages than any column can be."""
@@ -57,7 +56,8 @@ APICURIO_ADVICE = (
 id may name another schema there."""
 
 NamedInFrame = tuple[SchemaKey, tuple[int, ...]]
-"""A schema, and Protobuf's path to a message of it; the path is empty for other formats."""
+"""A schema, and Protobuf's path to a message of it.  The path is empty for other formats, and for the first message unless
+its path is written out before the value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class Framed:
 
     key: SchemaKey
     path: tuple[int, ...]
-    """Protobuf's path to the message; empty for other formats."""
+    """See ``NamedInFrame``."""
     indexes: npt.NDArray[np.int64]
     """Indexes of the values, ascending."""
     payloads: Payloads
@@ -109,11 +109,11 @@ class FrameReader:
         return self._usual(head)
 
     def _usual(self, head: bytes) -> NamedInFrame | None:
-        """Return the schema and the path that the head of a usual frame names; None for any other frame."""
+        """Return the schema that the head of a usual frame names, with an empty path; None for any other frame."""
         key, _ = _key(head)
         if key is None or len(head) < self._head_bytes or any(head[_ID_BYTES:]):
             return None
-        return key, FIRST_MESSAGE if self._paths else ()
+        return key, ()
 
     def read(self, values: Sequence[bytes], named: pa.Array | None) -> tuple[list[Framed], list[RefusedValue]]:
         """Group the values by schema, and refuse those without a frame.  ``named`` has the header of each value."""
@@ -160,7 +160,10 @@ class FrameReader:
         if path is None:
             message = "expected the path to a message after the schema's id: a count of at most 64, and so many numbers"
             raise Refusal(WRONG_FORMAT, message)
-        return (key, path[0]), nbytes + path[1]
+        numbers, path_bytes = path
+        # Contracts have one form of keys for both ways to write this path in a header.
+        plain = in_header and numbers == _FIRST_WRITTEN_OUT
+        return (key, () if plain else numbers), nbytes + path_bytes
 
     def _no_frame(self, given: bytes, *, in_header: bool) -> str:
         if in_header:
@@ -217,4 +220,4 @@ def _path(data: bytes) -> tuple[tuple[int, ...], int] | None:
                 return None
         else:
             numbers.append(number)
-    return (tuple(numbers) or FIRST_MESSAGE), at
+    return tuple(numbers), at

@@ -39,7 +39,8 @@ def read(reader: FrameReader, values: list[bytes], headers: list[bytes | None] |
         assert group.indexes.tolist() == sorted(group.indexes.tolist())
         data = group.payloads.data.tobytes()
         ends = zip(group.indexes.tolist(), group.payloads.starts.tolist(), group.payloads.ends.tolist(), strict=True)
-        found |= {index: (group.key, group.path, data[start:end]) for index, start, end in ends}
+        path = group.path or ((0,) if reader is WITH_PATHS else ())
+        found |= {index: (group.key, path, data[start:end]) for index, start, end in ends}
     assert sorted(found) == list(range(len(values)))
     assert len(framed) == len({(group.key, group.path) for group in framed})
     return [found[index] for index in range(len(values))]
@@ -97,6 +98,13 @@ def test_a_value_without_a_frame_is_of_another_format(value: bytes) -> None:
     ((kind, message),) = read(PLAIN, [value])
     assert kind == "wrong_format"
     assert "expected Avro with the frame of a schema registry" in message
+
+
+def test_a_path_to_the_first_message_counts_only_if_it_is_written_out_before_the_value() -> None:
+    usual, written_out = b"\0\0\0\0\7\0", b"\0\0\0\0\7\2\0"
+    headers = pa.array([None, None, usual, written_out], pa.binary())
+    framed, _ = WITH_PATHS.read([written_out + b"a", usual + b"b", b"c", b"d"], headers)
+    assert {group.path: group.indexes.tolist() for group in framed} == {(0,): [0], (): [1, 2, 3]}
 
 
 def test_no_values_have_no_frames() -> None:

@@ -30,6 +30,8 @@ from lancewal_ingest.decode.naming import Naming, OtherName
 from lancewal_ingest.decode.part import present_column
 from lancewal_ingest.decode.value_decoder import Ops
 
+_FIRST_MESSAGE = (0,)
+
 
 class ProtobufFormat(TypedFormat):
     """``FramedFormat`` of Protobuf."""
@@ -38,7 +40,7 @@ class ProtobufFormat(TypedFormat):
     paths = True
 
     def decoder(self, schema: WriterSchema, path: tuple[int, ...]) -> ProtobufPayloads:
-        return ProtobufPayloads(schema, path, self._rows, self._naming)
+        return ProtobufPayloads(schema, path or _FIRST_MESSAGE, self._rows, self._naming)
 
 
 class ProtobufPayloads(TypedPayloads):
