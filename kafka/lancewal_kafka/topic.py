@@ -183,7 +183,7 @@ class TopicInspector:
     def begins(self, topic: str, partitions: Collection[int]) -> dict[int, Position]:
         """Return the first offset that Kafka still has, for each partition."""
         earliest = OffsetSpec.earliest()  # type: ignore[no-untyped-call] # no annotations there
-        return {p: Position(offset) for p, offset in self._offsets(topic, partitions, earliest).items()}
+        return self._offsets(topic, partitions, earliest)
 
     def since(
         self, topic: str, partitions: Collection[int], time_ms: int, *, committed: bool = True
@@ -192,19 +192,17 @@ class TopicInspector:
 
         With ``committed`` False, records of open transactions count too."""
         found = self._offsets(topic, partitions, OffsetSpec.for_timestamp(time_ms), committed=committed)
-        return {p: Position(offset) if offset >= 0 else None for p, offset in found.items()}
+        return {p: at if at >= 0 else None for p, at in found.items()}
 
     def ends(self, topic: str, partitions: Collection[int], *, committed: bool = True) -> dict[int, Position]:
         """Return the position after each partition's last committed record; if not ``committed``, after its last record."""
         latest = OffsetSpec.latest()  # type: ignore[no-untyped-call] # no annotations there
-        offsets = self._offsets(topic, partitions, latest, committed=committed)
-        return {partition: Position(offset) for partition, offset in offsets.items()}
+        return self._offsets(topic, partitions, latest, committed=committed)
 
     def ends_of(self, topics: Mapping[str, Collection[int]]) -> dict[str, dict[int, Position]]:
         """Return ``ends`` of the committed records of several topics, whose partitions are all asked for at once."""
         latest = OffsetSpec.latest()  # type: ignore[no-untyped-call] # no annotations there
-        found = self._offsets_of(topics, latest, committed=True)
-        return {topic: {p: Position(offset) for p, offset in of.items()} for topic, of in found.items()}
+        return self._offsets_of(topics, latest, committed=True)
 
     def limits(self, topic: str, partitions: Collection[int]) -> dict[int, tuple[Position, Position] | LancewalError]:
         """Return the first offset and the end of each partition, both asked for at the same time.  A partition without
@@ -244,12 +242,12 @@ class TopicInspector:
 
     def _offsets(
         self, topic: str, partitions: Collection[int], spec: OffsetSpec, *, committed: bool = True
-    ) -> dict[int, int]:
+    ) -> dict[int, Position]:
         return self._offsets_of({topic: partitions}, spec, committed=committed)[topic]
 
     def _offsets_of(
         self, topics: Mapping[str, Collection[int]], spec: OffsetSpec, *, committed: bool
-    ) -> dict[str, dict[int, int]]:
+    ) -> dict[str, dict[int, Position]]:
         """Ask for one offset of each partition, all at once.  Partitions without a leader are asked again (guarantee 2)."""
         until = time.monotonic() + self._election_s
         while True:
@@ -262,7 +260,7 @@ class TopicInspector:
                 time.sleep(_ELECTION_PAUSE_S)
                 continue
             return {
-                topic: {at: int(self._answer(found, _FOR_OFFSETS, topic).offset) for at, found in of.items()}
+                topic: {p: Position(int(self._answer(found, _FOR_OFFSETS, topic).offset)) for p, found in of.items()}
                 for topic, of in asked.items()
             }
 

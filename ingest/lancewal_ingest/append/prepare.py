@@ -120,17 +120,16 @@ class Together(NamedTuple):
     that were decoded together."""
 
 
+_MAY_STOP = (
+    *("on_bad_record", "on_wrong_format", "on_misrouted"),
+    *("on_unknown_schema", "on_other_record", "on_unavailable_value"),
+)
+"""Policies of a contract about single records."""
+
+
 def lenient(contract: Contract) -> Contract:
     """Return the contract with each ``stop`` policy replaced by ``dead-letter``, so that no record stops a partition."""
-    terms = {
-        "on_bad_record": contract.on_bad_record,
-        "on_wrong_format": contract.on_wrong_format,
-        "on_misrouted": contract.on_misrouted,
-        "on_unknown_schema": contract.on_unknown_schema,
-        "on_other_record": contract.on_other_record,
-        "on_unavailable_value": contract.on_unavailable_value,
-    }
-    update = {n: "dead-letter" for n, policy in terms.items() if policy == "stop"}
+    update = {name: "dead-letter" for name in _MAY_STOP if getattr(contract, name) == "stop"}
     update["on_truncate"] = "ignore"  # which never has a dead letter
     # Both reject records whose fields have no column, but ``add`` stops no partition.
     on_unknown_column = "ignore" if contract.on_unknown_column == "ignore" else "add"

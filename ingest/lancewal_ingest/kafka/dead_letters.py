@@ -41,7 +41,7 @@ from __future__ import annotations
 import logging
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
@@ -96,27 +96,21 @@ class _Letter:
         return replace(self, key=self.key and self.key[:KEY_BYTES_MAX], value=None, headers=(), ours=ours)
 
 
+@dataclass(eq=False)
 class KafkaDeadLetters:
-    """``DeadLetters`` in a Kafka topic; ``client`` holds ``bootstrap.servers`` and the pass-through properties.
+    """``DeadLetters`` in a Kafka topic.  Only one thread may call at a time."""
 
-    ``acknowledge_s`` bounds how long ``send`` waits for letters that are sent together.  ``failed`` is called for each
-    ``send`` that raises an error.  Only one thread may call at a time.
-    """
+    client: Mapping[str, str]
+    """``bootstrap.servers`` and the pass-through properties."""
+    topic: str
+    group: str
+    _: KW_ONLY
+    acknowledge_s: float = 30.0
+    """Most seconds for which ``send`` waits for letters that are sent together."""
+    failed: Callable[[], None] = lambda: None
+    """Called for each ``send`` that raises an error."""
 
-    def __init__(
-        self,
-        client: Mapping[str, str],
-        topic: str,
-        group: str,
-        *,
-        acknowledge_s: float = 30.0,
-        failed: Callable[[], None] = lambda: None,
-    ) -> None:
-        self.topic = topic
-        self._failed = failed
-        self._group = group
-        self._acknowledge_s = acknowledge_s
-        self._client = client
+    def __post_init__(self) -> None:
         self._producer = self._new_producer()
 
     def check(self) -> None:
@@ -124,7 +118,7 @@ class KafkaDeadLetters:
 
         Raises ``TopicMissing`` or ``KafkaForbidden``, and ``KafkaUnavailable`` if the broker does not answer."""
         try:
-            TopicInspector(self._client).check_right(self.topic, AclOperation.WRITE)
+            TopicInspector(self.client).check_right(self.topic, AclOperation.WRITE)
         except TopicMissing as error:
             raise no_dead_letter_topic(self.topic) from error
 
@@ -133,7 +127,7 @@ class KafkaDeadLetters:
             for begin in range(0, len(rejected), AT_ONCE):
                 self._send(region, [self._letter(region, records, one) for one in rejected[begin : begin + AT_ONCE]])
         except LancewalError:
-            self._failed()
+            self.failed()
             raise
 
     def _send(self, region: Region, letters: Sequence[_Letter]) -> None:
@@ -175,17 +169,14 @@ class KafkaDeadLetters:
 
             if not self._produce(letter, delivered):
                 refused.append(letter)
-        with step(f"sending to {self.topic}", asked=kafka_at(self._client.get("bootstrap.servers", ""))):
-            waiting = self._producer.flush(self._acknowledge_s)
+        with step(f"sending to {self.topic}", asked=kafka_at(self.client.get("bootstrap.servers", ""))):
+            waiting = self._producer.flush(self.acknowledge_s)
         if acknowledged + len(refused) == len(letters):
             return sorted(refused, key=lambda letter: letter.offset)
         if waiting or any(error.fatal() for error in failures):
             # Letters still queued would be sent later, unobserved.  After a fatal error a producer sends nothing.
             self._producer = self._new_producer()
         raise self._undelivered(failures, len(letters) - acknowledged)
-
-    def close(self) -> None:
-        self._producer.flush(0)
 
     def _produce(self, letter: _Letter, delivered: Any) -> bool:
         """Queue a letter for sending; False if librdkafka refuses the letter for its size.
@@ -211,7 +202,7 @@ class KafkaDeadLetters:
             f"{_CONNECT}topic": region.topic,
             f"{_CONNECT}partition": region.partition,
             f"{_CONNECT}offset": letter.offset,
-            f"{_CONNECT}connector.name": self._group,
+            f"{_CONNECT}connector.name": self.group,
             f"{_CONNECT}task.id": 0,
             f"{_CONNECT}stage": "VALUE_CONVERTER",
             f"{_CONNECT}class.name": letter.kind,
@@ -226,7 +217,7 @@ class KafkaDeadLetters:
         act = f"sending to the dead-letter topic {self.topic}"
         if failures:
             return self._explained(KafkaException(failures[0]), act)
-        return KafkaUnavailable(f"{act}: {missing} not acknowledged within {self._acknowledge_s} s", topic=self.topic)
+        return KafkaUnavailable(f"{act}: {missing} not acknowledged within {self.acknowledge_s} s", topic=self.topic)
 
     def _explained(self, error: BaseException, act: str) -> LancewalError:
         explanation = explained(error, act, self.topic)
@@ -234,7 +225,7 @@ class KafkaDeadLetters:
 
     def _new_producer(self) -> Producer:
         properties: dict[str, Any] = {
-            **shared_properties(self._client),
+            **shared_properties(self.client),
             "enable.idempotence": True,
             "acks": "all",
             "linger.ms": 5,
@@ -242,7 +233,7 @@ class KafkaDeadLetters:
             "message.max.bytes": _LARGEST_MESSAGE,
             # The topic's limit holds for a batch: several small letters must not fail as one large one.
             "batch.size": 100_000,
-            "delivery.timeout.ms": int(self._acknowledge_s * 1000),
+            "delivery.timeout.ms": int(self.acknowledge_s * 1000),
         }
         try:
             return Producer(properties, logger=logging.getLogger("lancewal.kafka"))

@@ -106,20 +106,12 @@ def connector_topic(
 
 
 def _newest_first(parts: Sequence[Consumed]) -> Iterator[ConnectorRecord]:
-    found = [
-        (ms, part.region.partition, offset, part.region.topic, key, value, headers)
-        for part in parts
-        for ms, offset, key, value, headers in zip(
-            part.records.timestamps,
-            part.records.offsets,
-            part.records.keys,
-            part.records.values,
-            part.records.headers,
-            strict=True,
-        )
+    places = [
+        (part.records.timestamps[n], part.region, n, part.records) for part in parts for n in range(len(part.records))
     ]
-    for ms, partition, offset, topic, key, value, headers in sorted(found, key=lambda one: one[:3], reverse=True):
-        yield ConnectorRecord(f"{topic}-{partition}-{offset}", ms, key, value, headers or ())
+    for ms, region, n, records in sorted(places, key=lambda one: one[:3], reverse=True):
+        at = f"{region.topic}-{region.partition}-{records.offsets[n]}"
+        yield ConnectorRecord(at, ms, records.keys[n], records.values[n], records.headers[n] or ())
 
 
 def _refuse_mixed(seen: ConnectorFacts) -> None:
