@@ -15,9 +15,8 @@ from lancewal_core.names.ids import TableVersion
 from lancewal_core.process.clock import SystemClock
 from lancewal_core.store.object_kinds import SMALL_BYTES_MAX
 from lancewal_core.store.object_store import Done, Lost, ObjectStore, Stored, Taken, put_once
-from lancewal_core.store.observed import ObservedStore
+from lancewal_core.store.observed import ObservedStore, StoreMetricTable
 from lancewal_core.store.obstore import open_store
-from lancewal_core.store.request_metrics import StoreMetricTable
 from tests.support.small_s3.server import SmallS3
 from tests.support.store_addresses import REAL, at_real_server
 from tests.twins.memory_store import MemoryStore

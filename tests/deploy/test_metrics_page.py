@@ -13,7 +13,7 @@ import pytest
 
 from lancewal_core.process.metric_table import Declaration, MetricTable
 from lancewal_core.process.service_metrics import ServiceMetricTable
-from lancewal_core.store.request_metrics import StoreMetricTable
+from lancewal_core.store.observed import StoreMetricTable
 from lancewal_flusher.service.metric_table import FlusherMetricTable
 from lancewal_ingest.service.metric_table import IngestMetricTable, KafkaMetricTable
 from tests.public.rules import NOT_IN_NAMES

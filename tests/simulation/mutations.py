@@ -77,8 +77,7 @@ import lancewal_tables.cuts.make
 import lancewal_tables.define.alter
 import lancewal_tables.define.drop
 import tests.simulation.world
-from lancewal_core.catalog.cut import Cut, CutTable, snapshot_name
-from lancewal_core.catalog.cut_note import CutNote
+from lancewal_core.catalog.cut import Cut, CutNote, CutTable, snapshot_name
 from lancewal_core.errors import LancewalError, OutsideHistoryWindow, OwnershipLost
 from lancewal_core.names import paths
 from lancewal_core.names.ids import Position, Region, Sequence, TableVersion

@@ -14,7 +14,7 @@ from typing import assert_never
 
 from lancewal_core.errors import StoreUnavailable
 from lancewal_core.process.clock import Clock
-from lancewal_core.store.object_limits import check_size, check_written
+from lancewal_core.store.object_kinds import check_size, check_written
 from lancewal_core.store.object_store import ObjectInfo, PutOutcome, PutUnknown, Stored, Taken
 from tests.twins.faults import Faultless, Faults, ListFault, PutFault
 from tests.twins.scheduler import Switch, no_switch

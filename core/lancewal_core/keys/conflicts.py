@@ -57,8 +57,7 @@ from lancewal_core.rows.projection import rows_as
 from lancewal_core.rows.schema import OP, PRESENT, Op, RowSchema
 from lancewal_core.store.arrow_message import declared_stream
 from lancewal_core.store.json_object import JsonFault, JsonObject, parse_value, region_named
-from lancewal_core.store.object_kinds import CONFLICTS_ROWS_BYTES_MAX
-from lancewal_core.store.object_limits import check_unpacked, check_written
+from lancewal_core.store.object_kinds import CONFLICTS_ROWS_BYTES_MAX, check_unpacked, check_written
 from lancewal_core.store.object_store import ObjectStore
 from lancewal_core.store.versioned import FIRST_VERSION
 from lancewal_core.table.conflicts_ref import ConflictsRef

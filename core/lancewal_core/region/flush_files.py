@@ -45,8 +45,7 @@ from lancewal_core.region.state import GenerationRecord
 from lancewal_core.rows.fold import Folded, partial_schema
 from lancewal_core.rows.schema import RowSchema
 from lancewal_core.store.arrow_message import LZ4_RATIO_MAX, declared_stream
-from lancewal_core.store.object_kinds import SIDE_FILE_ROWS_BYTES_MAX
-from lancewal_core.store.object_limits import check_unpacked, check_written
+from lancewal_core.store.object_kinds import SIDE_FILE_ROWS_BYTES_MAX, check_unpacked, check_written
 from lancewal_core.store.object_store import Lost, ObjectStore, put_new
 from lancewal_core.table.contract import Contract
 from lancewal_core.table.protocol import StoredTable, files_of

@@ -31,8 +31,7 @@ from lancewal_core.region.pages.packed_record import RecordBroken, pack_record, 
 from lancewal_core.region.pages.page_chain import Ahead, KnownPage, PageSwapped, newest, swap
 from lancewal_core.region.pages.state_page import PageRecord, StatePage, decode_page, empty_page, encode_page
 from lancewal_core.region.state import Before, RegionState, decode_state, encode_state
-from lancewal_core.store.object_kinds import PAGE_BYTES_MAX
-from lancewal_core.store.object_limits import too_large
+from lancewal_core.store.object_kinds import PAGE_BYTES_MAX, too_large
 from lancewal_core.store.object_store import ObjectStore
 from lancewal_core.store.versioned import FIRST_VERSION, Family
 

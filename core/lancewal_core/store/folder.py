@@ -31,7 +31,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from lancewal_core.errors import LancewalError, LinkRefused, ObjectCorrupt, StoreUnavailable, TableMissing
-from lancewal_core.store.object_limits import check_size, check_written
+from lancewal_core.store.object_kinds import check_size, check_written
 from lancewal_core.store.object_store import ObjectInfo, PutOutcome, PutUnknown, Stored, Taken, no_key
 from lancewal_core.store.refusal import refusal, what_to_set
 

@@ -1,10 +1,12 @@
 """The kinds of objects below ``_lancewal/``: one entry for each, with the properties of the kind.
 
-Readers and writers take from here how large an object may be (``object_limits``), garbage collection what it may delete
-and how it counts.  A key that no entry parses does not belong to lancewal.  ``cli.stored_object`` shows the object of
-each kind.
+Garbage collection takes from here what it may delete and how it counts.  A key that no entry parses does not belong to
+lancewal.  ``cli.stored_object`` shows the object of each kind.
 
-The limits are far above what lancewal writes by any setting.
+An object larger than any of its kind is neither read nor written.  Anybody who may write to a table's folder may have put
+an object there, so a reader must know beforehand how large an object can be.  Writers keep the same limits, so that nothing
+is written that nobody reads.  The store checks both (``object_store``, guarantees 5 and 6), so every kind has limits.  They
+are far above what lancewal writes by any setting.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from enum import Enum
 from functools import lru_cache, partial
 from typing import Any
 
+from lancewal_core.errors import ObjectCorrupt, ObjectTooLarge
 from lancewal_core.names import paths
 from lancewal_core.names.ids import Page, Region
 from lancewal_core.names.paths import FlushFile
@@ -40,6 +43,10 @@ HISTORY_BYTES_MAX = 64 * _MIB
 PAGE_BYTES_MAX = 128 * _MIB
 """Most bytes of a state page, packed or not.  There is room for some 400,000 generations, of which all but the newest
 of each region wait for their merge."""
+
+OTHER_BYTES_MAX = 64 * _MIB
+"""Most bytes of any other object, such as Lance's deletion files: 2 bytes for each of the rows hidden in a fragment, or
+less."""
 
 
 class Collected(Enum):
@@ -159,3 +166,49 @@ def kind_of(key: str) -> ObjectKind | None:
     if not key.startswith(paths.ROOT):
         return None
     return next((kind for kind in KINDS if kind.parse(key) is not None), None)
+
+
+_OTHER = ObjectKind("object", "other objects", lambda key: None, OTHER_BYTES_MAX)
+"""Any other object."""
+
+
+def _limits(key: str) -> ObjectKind:
+    return kind_of(key) or _OTHER
+
+
+def bytes_max(key: str) -> int:
+    """Return the largest size of the object with this key."""
+    return _limits(key).bytes_max
+
+
+def check_size(key: str, size: int) -> None:
+    """Raise ``ObjectCorrupt`` for an object larger than any of its kind, which lancewal has not written."""
+    limit = bytes_max(key)
+    if size > limit:
+        raise ObjectCorrupt(
+            f"{key[:300]} has {size} bytes, more than the {limit} that any object of its kind has: it is not read",
+            object=key,
+        )
+
+
+def check_written(key: str, size: int) -> None:
+    """Raise ``ObjectTooLarge`` for an object that no reader would take."""
+    limit = bytes_max(key)
+    if size > limit:
+        raise too_large(key, f"{size} bytes, more than the {limit}")
+
+
+def check_unpacked(key: str, size: int) -> None:
+    """Raise ``ObjectTooLarge`` for an object that unpacks to ``size`` bytes, which no reader would unpack."""
+    limit = _limits(key).unpacked_bytes_max
+    if limit is not None and size > limit:
+        raise too_large(key, f"{size} bytes when unpacked, more than the {limit}")
+
+
+def too_large(key: str, size: str) -> ObjectTooLarge:
+    """Return the error for an object that would be too large.  ``size`` is a text: the object's size, and the limit."""
+    kind = _limits(key)
+    return ObjectTooLarge(
+        f"{key[:300]}, a {kind.name}, would have {size} that a reader takes, so it is not written: {kind.outgrown}",
+        object=key,
+    )

@@ -8,7 +8,7 @@ Guarantees that an implementation gives
  3. ``list`` may be stale or partial: a hint, never a proof of absence.
  4. Keys are relative to the store's root, ``/``-separated, without a leading slash.  A text that cannot be a key is
     ``ObjectCorrupt``: such a text can only come from a stored object.
- 5. ``get`` fetches no object that is larger than any of its kind (``object_limits``): ``ObjectCorrupt``.
+ 5. ``get`` fetches no object that is larger than any of its kind (``object_kinds``): ``ObjectCorrupt``.
  6. ``put_if_absent`` sends no object that is larger than any of its kind: ``ObjectTooLarge``.
  7. If a store gives entity tags, ``Stored`` and each listing have the same tag for an object.  Other bytes at that key
     have another tag.

@@ -51,7 +51,7 @@ from lancewal_core.store.address import (
     table_address,
 )
 from lancewal_core.store.folder import FolderStore
-from lancewal_core.store.object_limits import check_size, check_written
+from lancewal_core.store.object_kinds import check_size, check_written
 from lancewal_core.store.object_store import ANSWER_OBJECTS, ObjectInfo, PutOutcome, PutUnknown, Stored, Taken, no_key
 from lancewal_core.store.refusal import is_throttled, refusal, what_to_set
 from lancewal_core.store.schemes import SCHEMES, Scheme, wrong_options

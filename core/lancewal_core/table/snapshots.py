@@ -10,7 +10,7 @@ The notes of a branch are text by name, as plain Lance shows them (``dataset.bra
 ``lancewal.maker``          while it is being made: a random id of the attempt that makes it
 ``lancewal.until``          time from which it may be dropped; without this note, never
 ``lancewal.left_out``       JSON: what the read left out of keys in conflict, if anything
-``lancewal.cut``            JSON: of which cut of a catalog it is, if of one (``lancewal_core.catalog.cut_note``)
+``lancewal.cut``            JSON: of which cut of a catalog it is, if of one (``lancewal_core.catalog.cut``)
 ``lancewal.left_over``      ``1`` once somebody began to drop it, since its cut had no record
 ==========================  ==============================================================================================
 

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 
 from pydantic import ValidationError
 
-from lancewal_core.catalog.cut import Cut, CutTable
-from lancewal_core.catalog.cut_note import CutNote, cut_note
+from lancewal_core.catalog.cut import Cut, CutNote, CutTable, cut_note
 from lancewal_core.catalog.entry import TableEntry
 from lancewal_core.errors import Corrupt, InvalidInput, LancewalError, or_error
 from lancewal_core.open import Address, open_at

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lancewal_core.process.metric_table import counter, gauge, histogram
 from lancewal_core.process.service_metrics import ServiceMetricTable
-from lancewal_core.store.request_metrics import StoreMetricTable
+from lancewal_core.store.observed import StoreMetricTable
 from lancewal_flusher.commit.send import Why
 
 _VISIBLE_S = (0.05, 0.1, 0.25, 0.5, 0.75, 1, 1.5, 2, 3, 5, 10, 30, 60)

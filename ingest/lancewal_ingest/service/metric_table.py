@@ -5,7 +5,7 @@ from __future__ import annotations
 from lancewal_core.process.metric_table import MetricTable, counter, gauge, histogram
 from lancewal_core.process.service_metrics import ServiceMetricTable
 from lancewal_core.rows.schema import Op
-from lancewal_core.store.request_metrics import StoreMetricTable
+from lancewal_core.store.observed import StoreMetricTable
 from lancewal_ingest.decode.outcomes import PASSED_OVER
 
 _LATENCY_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)

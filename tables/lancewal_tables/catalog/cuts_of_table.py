@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from lancewal_core.catalog.catalog import StoredCatalog, cuts_of
-from lancewal_core.catalog.cut_note import cut_note
+from lancewal_core.catalog.cut import cut_note
 from lancewal_core.errors import InvalidInput, LancewalError, TableMissing
 from lancewal_core.open import Address
 from lancewal_core.process.clock import SystemClock

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from lancewal_core.catalog.catalog import TRIES_MAX, StoredCatalog
-from lancewal_core.catalog.cut import Cut
-from lancewal_core.catalog.cut_note import cut_note
+from lancewal_core.catalog.cut import Cut, cut_note
 from lancewal_core.errors import CutMissing, LancewalError, or_error
 from lancewal_core.process.failpoints import point
 from lancewal_core.process.tasks import Tasks

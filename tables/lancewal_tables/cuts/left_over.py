@@ -24,8 +24,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lancewal_core.catalog.catalog import StoredCatalog
-from lancewal_core.catalog.cut import snapshots_begin
-from lancewal_core.catalog.cut_note import CutNote, cut_note
+from lancewal_core.catalog.cut import CutNote, cut_note, snapshots_begin
 from lancewal_core.errors import Corrupt
 from lancewal_core.store.address import same_place
 from lancewal_core.table.protocol import Branch, StoredTable

@@ -32,8 +32,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lancewal_core.catalog.catalog import StoredCatalog, check_keeps_cuts
-from lancewal_core.catalog.cut import Cut, CutTable, snapshot_name
-from lancewal_core.catalog.cut_note import CutNote, cut_note
+from lancewal_core.catalog.cut import Cut, CutNote, CutTable, cut_note, snapshot_name
 from lancewal_core.errors import (
     ActionNeeded,
     CatalogRefused,

@@ -7,7 +7,7 @@ without branches costs one listing.
 
 from __future__ import annotations
 
-from lancewal_core.catalog.cut_note import cut_note
+from lancewal_core.catalog.cut import cut_note
 from lancewal_core.errors import LancewalError
 from lancewal_core.process.status.report import CutStatus
 from lancewal_core.region.opened_table import OpenedTable

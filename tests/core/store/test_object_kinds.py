@@ -28,9 +28,8 @@ from lancewal_core.region.pages import state_page
 from lancewal_core.region.state import RegionState, encode_state
 from lancewal_core.region.states import RegionStates
 from lancewal_core.region.transitions import Claimant, claim, first_claim, flushed, merged, paged, seal
-from lancewal_core.store import object_limits
-from lancewal_core.store.object_kinds import KINDS, PAGE_BYTES_MAX, ObjectKind, kind_of
-from lancewal_core.store.object_limits import OTHER_BYTES_MAX
+from lancewal_core.store import object_kinds
+from lancewal_core.store.object_kinds import KINDS, OTHER_BYTES_MAX, PAGE_BYTES_MAX, ObjectKind, kind_of
 from lancewal_core.store.object_store import ObjectStore, put_once
 from lancewal_core.store.obstore import open_store
 from lancewal_core.wal import bundle, segment
@@ -217,7 +216,7 @@ def test_what_no_reader_unpacks_is_not_written(name: str, monkeypatch: pytest.Mo
     packed.write()
     packed.read()
     small = replace(BY_NAME[name], unpacked_bytes_max=100)
-    monkeypatch.setattr(object_limits, "kind_of", lambda key: small)
+    monkeypatch.setattr(object_kinds, "kind_of", lambda key: small)
     monkeypatch.setattr(packed.module, packed.limit, 100)
     with pytest.raises((ObjectTooLarge, InvalidInput)):
         packed.write()
@@ -235,7 +234,7 @@ def test_a_generation_is_opened_only_where_its_marks_will_fit(monkeypatch: pytes
     region, claimant = golden.NORTH, Claimant(OwnerId("o"), LogId("l"), Sequence(3))
     monkeypatch.setattr(regions, "OPENED_BELOW", 4000 * regions.OPENED_BELOW // PAGE_BYTES_MAX)
     small = replace(BY_NAME["state page"], bytes_max=4000, unpacked_bytes_max=4000)
-    monkeypatch.setattr(object_limits, "kind_of", lambda key: small)
+    monkeypatch.setattr(object_kinds, "kind_of", lambda key: small)
 
     def change(decide: Callable[[RegionState], RegionState | None]) -> RegionState:
         ours, state = indexes.swap({region: lambda found: found and decide(found)})[region]
@@ -286,7 +285,7 @@ def test_a_catalog_that_is_too_large_is_not_written_and_the_one_before_counts(mo
     catalogs = KeyCatalogs(MemoryStore(SystemClock()), SystemClock(), None)
     ids = (f"w{i}" for i in range(100))
     first = catalogs.swap(lambda _: texts.CATALOG.runs, lambda: next(ids))
-    monkeypatch.setattr(object_limits, "kind_of", lambda key: replace(BY_NAME["key catalog"], bytes_max=500))
+    monkeypatch.setattr(object_kinds, "kind_of", lambda key: replace(BY_NAME["key catalog"], bytes_max=500))
     assert catalogs.swap(lambda now: now.runs * 9, lambda: next(ids)) is None
     assert isinstance(catalogs.problem, ObjectTooLarge)
     assert catalogs.read() == first

@@ -14,8 +14,7 @@ from lancewal_core.process.clock import SystemClock
 from lancewal_core.store import observed
 from lancewal_core.store.object_kinds import KINDS
 from lancewal_core.store.object_store import ObjectInfo, PutOutcome, PutUnknown, Stored
-from lancewal_core.store.observed import ObservedStore
-from lancewal_core.store.request_metrics import OBJECTS, StoreMetricTable, object_of
+from lancewal_core.store.observed import OBJECTS, ObservedStore, StoreMetricTable, object_of
 from tests.twins.memory_store import MemoryStore
 
 LOG = LogId("host-1-0a")

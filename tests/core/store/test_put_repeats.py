@@ -15,9 +15,8 @@ from lancewal_core.names import paths
 from lancewal_core.names.ids import LogId, Page, Sequence, TopicId
 from lancewal_core.store import obstore
 from lancewal_core.store.object_store import Done, PutUnknown, Stored, put_once
-from lancewal_core.store.observed import ObservedStore
+from lancewal_core.store.observed import ObservedStore, StoreMetricTable
 from lancewal_core.store.obstore import ObstoreStore, open_store
-from lancewal_core.store.request_metrics import StoreMetricTable
 from tests.support.served import served
 from tests.support.store_addresses import at_server
 

@@ -29,7 +29,7 @@ from lancewal_core.names.paths import FlushFile
 from lancewal_core.region.flushes.fragment import fragment_text
 from lancewal_core.rows.record_times import RecordTimes
 from lancewal_core.store.json_object import WHOLE_MAX, JsonFault, JsonObject, region_named
-from lancewal_core.store.object_limits import bytes_max
+from lancewal_core.store.object_kinds import bytes_max
 from lancewal_core.store.object_store import ObjectStore
 from lancewal_core.table.protocol import files_of, fragment_bytes, fragment_rows
 

@@ -31,8 +31,7 @@ from lancewal_core.names.ids import Page, TopicId
 from lancewal_core.names.proto import state_page_pb2
 from lancewal_core.names.words import FORM, is_word
 from lancewal_core.region.pages.packed_record import unpacked_bytes
-from lancewal_core.store.object_kinds import PAGE_BYTES_MAX
-from lancewal_core.store.object_limits import check_unpacked
+from lancewal_core.store.object_kinds import PAGE_BYTES_MAX, check_unpacked
 from lancewal_core.store.versioned import FIRST_VERSION
 
 FORMAT_VERSION = 1
