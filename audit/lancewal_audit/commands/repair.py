@@ -7,8 +7,7 @@ reports that too.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -29,13 +28,6 @@ app = CommandApp(
 
 
 _LOOKING = "looking for what is damaged"
-
-
-class RowsSince(StrEnum):
-    """Policy for rows that were merged after the restored version: drop them, or merge them again."""
-
-    DROP = "drop"
-    REPLAY = "replay"
 
 
 @app.command()
@@ -160,7 +152,7 @@ def segment(
 def restored(
     asked: Asked,
     rows_since: Annotated[
-        RowsSince,
+        Literal["drop", "replay"],
         typer.Option(help="Policy for rows merged after the restored version: drop, or replay (merge them again)."),
     ],
     dry_run: DryRunOption = False,
@@ -175,7 +167,7 @@ def restored(
 
     with opened(asked.settings()) as context:
         with step(_LOOKING):
-            plan = plan_restored(context, rows_since.value)
+            plan = plan_restored(context, rows_since)
         decision = f"the restore is decided: {rows_since}" if plan.records and not yes else None
         _mend(asked, dry_run, plan.lines(), lambda: repair_restored(context, plan), decision)
 

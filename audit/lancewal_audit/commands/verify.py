@@ -5,9 +5,8 @@ from __future__ import annotations
 import errno
 import json
 import tempfile
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
 import typer
 
@@ -26,20 +25,15 @@ INDEX_KEYS = 400
 """Sampled keys for the indexes: some hundred queries each, seconds on a local disk, a minute on an object store."""
 
 
-class From(StrEnum):
-    """Source of the records that the table is compared with."""
-
-    TOPIC = "topic"
-    WAL = "wal"
-    BOTH = "both"
+Sources: TypeAlias = Literal["topic", "wal", "both"]
 
 
 def command(
     asked: Asked,
     from_: Annotated[
-        From,
+        Sources,
         typer.Option("--from", help="Compare with records of the topic, the WAL, or both (and these with each other)."),
-    ] = From.BOTH,
+    ] = "both",
     at: Annotated[
         str,
         typer.Option(
@@ -86,7 +80,7 @@ def command(
         uri = settings.table.uri
         _check(settings, from_, sample, keys)
         request = VerifyRequest(
-            sources=from_.value,
+            sources=from_,
             at=at or None,
             fraction=1.0 if sample is None else sample,
             keys=keys,
@@ -116,12 +110,12 @@ def _hint(error: Exception) -> str:
     return ""
 
 
-def _check(settings: Settings, from_: From, sample: float | None, keys: int | None) -> None:
+def _check(settings: Settings, from_: Sources, sample: float | None, keys: int | None) -> None:
     if sample is not None and keys is not None:
         raise InvalidInput("expected --sample or --keys, not both")
     if sample is not None and not 0 < sample <= 1:
         raise InvalidInput(f"--sample {sample:g}: expected a fraction above 0 and up to 1")
-    if from_ is not From.WAL and not settings.kafka.bootstrap_servers:
+    if from_ != "wal" and not settings.kafka.bootstrap_servers:
         raise InvalidInput("kafka.bootstrap_servers is not set: set it, or compare with the WAL alone: --from wal")
 
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -23,12 +22,6 @@ from lancewal_reader.commands.options import (
 from lancewal_reader.forms.row_output import Destination, RowOutput
 
 
-class FeedMode(StrEnum):
-    NET = "net"
-    COMMITS = "commits"
-    ALL = "all"
-
-
 @dataclass(frozen=True, slots=True)
 class ChangesAsked(OpenAsked):
     """Options of ``lancewal changes``."""
@@ -43,11 +36,11 @@ class ChangesAsked(OpenAsked):
     ] = ""
     end: Annotated[str, typer.Option(help="A point, or now, the default.", metavar="POINT")] = ""
     mode: Annotated[
-        FeedMode,
+        Literal["net", "commits", "all"],
         typer.Option(
             help="net: at most one change for each key; commits: the changes of each table version; all: each record."
         ),
-    ] = FeedMode.NET
+    ] = "net"
     follow: Annotated[
         bool, typer.Option("--follow", help="Go on with later changes, as JSON lines, until interrupted.")
     ] = False
@@ -81,9 +74,9 @@ def command(asked: ChangesAsked, filter: FilterOption = "") -> None:
     followed = subscriptions.get(name) if name else None
     start = followed.receipt if followed else asked.start
     end = asked.end or "now"
-    later = table.follow(start, asked.mode.value, columns, where) if asked.follow else None
+    later = table.follow(start, asked.mode, columns, where) if asked.follow else None
     with losses_named(name or None):
-        for rows in later or [table.changes(start, end, asked.mode.value, columns, where)]:
+        for rows in later or [table.changes(start, end, asked.mode, columns, where)]:
             say_left_out(rows.schema)
             destination.write(rows.to_reader())
             if followed:

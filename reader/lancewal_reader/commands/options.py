@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
 import typer
 
@@ -21,16 +20,6 @@ if TYPE_CHECKING:
     from lancewal_core.settings.load import Settings
     from lancewal_reader.point.read_options import Read
     from lancewal_reader.table import Table
-
-
-class Consistency(StrEnum):
-    STRONG = "strong"
-    EVENTUAL = "eventual"
-
-
-class OnConflicts(StrEnum):
-    LEAVE_OUT = "leave-out"
-    FAIL = "fail"
 
 
 FilterOption: TypeAlias = Annotated[
@@ -50,9 +39,9 @@ GuardOption: TypeAlias = Annotated[
 class OpenAsked(TableAsked):
     """Options of a command that opens a table for reading."""
 
-    conflicts: Annotated[OnConflicts, typer.Option(help="Policy for keys that came through two partitions.")] = (
-        OnConflicts.LEAVE_OUT
-    )
+    conflicts: Annotated[
+        Literal["leave-out", "fail"], typer.Option(help="Policy for keys that came through two partitions.")
+    ] = "leave-out"
     unmerged_keys_max: Annotated[
         int | None,
         typer.Option(
@@ -76,7 +65,7 @@ class OpenAsked(TableAsked):
             settings.table.uri,
             storage_options=settings.storage.options,
             base_paths=settings.table.base_paths,
-            conflicts=self.conflicts.value,
+            conflicts=self.conflicts,
             unmerged_keys_max=UNMERGED_KEYS_MAX if self.unmerged_keys_max is None else self.unmerged_keys_max,
         )
 
@@ -90,8 +79,9 @@ class ReadAsked(OpenAsked):
     """Options of a command that reads."""
 
     consistency: Annotated[
-        Consistency, typer.Option(help="strong: every row durable before the call; eventual: the merged table alone.")
-    ] = Consistency.STRONG
+        Literal["strong", "eventual"],
+        typer.Option(help="strong: every row durable before the call; eventual: the merged table alone."),
+    ] = "strong"
     at: Annotated[
         str,
         typer.Option(
@@ -140,7 +130,7 @@ class ReadAsked(OpenAsked):
         from lancewal_reader.cuts import is_cut
 
         return {
-            "consistency": self.consistency.value,
+            "consistency": self.consistency,
             "at": None if is_cut(self.at) else self.at or None,
             "at_least": self.at_least or None,
             "max_staleness_s": option_s("--max-staleness", self.max_staleness) if self.max_staleness else None,

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import sys
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -13,13 +12,6 @@ from lancewal_core.cli.output import say
 from lancewal_core.errors import InvalidInput, counted
 from lancewal_core.store.json_object import JsonFault, parse_value
 from lancewal_reader.commands.options import FilterOption, RowsAsked, names_of, say_left_out, say_receipt
-
-
-class DistanceMetric(StrEnum):
-    L2 = "l2"
-    COSINE = "cosine"
-    DOT = "dot"
-    HAMMING = "hamming"
 
 
 def command(
@@ -38,7 +30,7 @@ def command(
         str, typer.Option(help="Column to search, where several have vectors.", metavar="NAME")
     ] = "",
     metric: Annotated[
-        DistanceMetric | None,
+        Literal["l2", "cosine", "dot", "hamming"] | None,
         typer.Option(help="Distance; by default hamming for binary vectors, else the index's metric, else l2."),
     ] = None,
     text_columns: Annotated[
@@ -68,7 +60,7 @@ def command(
         limit=limit,
         columns=names_of(asked.columns),
         vector_column=vector_column or None,
-        metric=None if metric is None else metric.value,
+        metric=metric,
         text_columns=names_of(text_columns),
         exact=exact,
         **read,
