@@ -15,7 +15,8 @@ from lancewal_core.names.ids import LogId, Position, Region, Sequence
 from lancewal_core.process.progress import step
 from lancewal_core.rows.record_times import RecordTimes
 from lancewal_core.store.object_store import ObjectInfo
-from lancewal_core.wal.segment import TRAILER_HINT, EntryHeader, Fence, Trailer, decode_trailer, trailer_length
+from lancewal_core.wal.segment import EntryHeader, Fence, Trailer
+from lancewal_core.wal.tail import read_trailer
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +79,7 @@ def _survey(
     context: RepairContext, log: LogId, objects: Mapping[Sequence, ObjectInfo], regions: Collection[Region]
 ) -> LogSurvey:
     sequences = tuple(sorted(objects))
-    read = context.tasks.map(lambda n: read_trailer(context, objects[n]), sequences)
+    read = context.tasks.map(lambda n: _trailer(context, objects[n]), sequences)
     damaged: dict[Sequence, str] = {}
     pieces: dict[Region, list[Piece]] = {region: [] for region in regions}
     fence: Sequence | None = None
@@ -108,16 +109,11 @@ def _piece(trailer: Trailer, entry: EntryHeader) -> Piece:
     )
 
 
-def read_trailer(context: RepairContext, info: ObjectInfo) -> Trailer | Fence | str:
-    """Return the trailer of a listed object, of which only the last bytes are read.  If it cannot be read, return why."""
+def _trailer(context: RepairContext, info: ObjectInfo) -> Trailer | Fence | str:
+    """Return the trailer of a listed object.  If it cannot be read, return the reason."""
     if not info.size:
         return f"{info.key} is empty"
-    tail = context.store.get_range(info.key, max(0, info.size - TRAILER_HINT), info.size)
-    if tail is None:
-        return f"{info.key} is missing"
     try:
-        if (length := trailer_length(tail, info.key)) > len(tail):
-            tail = context.store.get_range(info.key, max(0, info.size - length), info.size) or b""
-        return decode_trailer(tail, info.key, info.size)
+        return read_trailer(context.store, info) or f"{info.key} is missing"
     except ObjectCorrupt as error:
         return str(error)
