@@ -15,9 +15,7 @@ import pyarrow as pa
 
 from lancewal_core.errors import (
     InvalidInput,
-    MergedPositionUnknown,
     OutsideHistoryWindow,
-    TableRestored,
     VersionGone,
 )
 from lancewal_core.names.ids import TableVersion
@@ -150,11 +148,8 @@ class Subscriptions:
         """Return the watermarks of a receipt without positions.  Raises ``InvalidInput`` unless nothing was merged
         then.
         """
-        try:
-            merged = bool(self._reads.context.watermarks.at(version).regions)
-        except (TableRestored, MergedPositionUnknown):
-            merged = True
-        if merged:
+        in_force = self._reads.context.watermarks.known_at(version)
+        if in_force is None or in_force.regions:
             raise InvalidInput(
                 f"the receipt of table version {version} has no positions, since nobody knew what was merged. Begin at a "
                 "receipt of a strong read, or at now"

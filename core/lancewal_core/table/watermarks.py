@@ -104,6 +104,11 @@ class InForce:
         """Whether the table surely holds no rows of records from these positions on."""
         return not any(mark.perhaps is not None for mark in self.regions.values())
 
+    @property
+    def positions(self) -> dict[Region, Position]:
+        """Position of each region up to which its records are merged."""
+        return {region: mark.next for region, mark in self.regions.items()}
+
     def position(self, region: Region) -> Position | None:
         """Return the position after the newest merged generation; None if none was merged."""
         found = self.regions.get(region)
@@ -261,6 +266,13 @@ class Watermarks:
             return self._walk(version, listed=True)
         except (MergedPositionUnknown, TableRestored):
             return self._walk(version, listed=False)  # the listing may have been short of a record
+
+    def known_at(self, version: int) -> InForce | None:
+        """Return the watermarks of a version; None if nobody knows them."""
+        try:
+            return self.at(version)
+        except (MergedPositionUnknown, TableRestored):
+            return None
 
     def newest(self, check: Callable[[PinnedTable], None] = lambda pinned: None) -> tuple[PinnedTable, InForce]:
         """Return the newest version and its watermarks; look again if a clean-up has removed the version found first.

@@ -59,7 +59,7 @@ class MergedPositions:
         decreased, with the new position.
         """
         before, since = self._next, self._version
-        self._next = {region: mark.next for region, mark in in_force.regions.items()}
+        self._next = in_force.positions
         self._version = in_force.version
         fell = {region: at for region, at in self._next.items() if region in before and at < before[region]}
         if not fell or in_force.merge is None or not in_force.exact or self._restored(table, since):

@@ -37,7 +37,7 @@ from itertools import takewhile
 import numpy as np
 import pyarrow as pa
 
-from lancewal_core.errors import DuplicateKeys, InvalidInput, MergedPositionUnknown, TableRestored, VersionGone
+from lancewal_core.errors import DuplicateKeys, InvalidInput, VersionGone
 from lancewal_core.names.ids import Position, Region, TableVersion
 from lancewal_core.rows.key_set import distinct
 from lancewal_core.rows.schema import RowSchema
@@ -129,20 +129,13 @@ def _merged_between(start: Side, end: Side, entries: Entries) -> Side | None:
 
 def _merged(context: DeltaContext, versions: Sequence[int]) -> list[tuple[TableVersion, InForce]]:
     """Return what versions have merged, read concurrently.  A version is left out if nobody knows it."""
-
-    def at(version: int) -> InForce | None:
-        try:
-            return context.watermarks.at(version)
-        except (TableRestored, MergedPositionUnknown):
-            return None
-
-    found = context.tasks.map(at, versions)
+    found = context.tasks.map(context.watermarks.known_at, versions)
     return [(TableVersion(v), in_force) for v, in_force in zip(versions, found, strict=True) if in_force is not None]
 
 
 def _cut(begin: Mapping[Region, Position], in_force: InForce) -> dict[Region, Position]:
     """Return the positions that a version has merged, but none before ``begin``."""
-    merged = {region: mark.next for region, mark in in_force.regions.items()}
+    merged = in_force.positions
     return {r: max(merged.get(r, Position(0)), begin.get(r, Position(0))) for r in merged | dict(begin)}
 
 
@@ -195,7 +188,7 @@ def _divided(start: Side, end: Side) -> Side | None:
         )
 
     for version, in_force in _merged(context, range(end.receipt.version, start.receipt.version - 1, -1)):
-        cut = {region: mark.next for region, mark in in_force.regions.items()}
+        cut = in_force.positions
         if lies_between(cut) and cut != begin and not spans_a_change(contracts, begin, cut):
             try:
                 return _opened(end, version, cut)

@@ -32,9 +32,7 @@ import pyarrow as pa
 from lancewal_core.errors import (
     ContractChanged,
     InvalidInput,
-    MergedPositionUnknown,
     OutsideHistoryWindow,
-    TableRestored,
     VersionGone,
 )
 from lancewal_core.names.ids import Position, Region
@@ -283,11 +281,8 @@ def _version_behind(reads: Reads, start: Receipt, newest: Receipt) -> AtVersion 
     """Return the first version after that of ``start`` that has merged all that ``start`` holds; None if there is none."""
     context = reads.context
     for version in sorted(v for v in context.table.versions() if start.version < v <= newest.version):
-        try:
-            merged = context.watermarks.at(version)
-        except (MergedPositionUnknown, TableRestored):
-            continue
-        if all((merged.position(region) or 0) >= at for region, at in start.positions.items()):
+        merged = context.watermarks.known_at(version)
+        if merged is not None and all((merged.position(region) or 0) >= at for region, at in start.positions.items()):
             return At.version(version)
     return None
 

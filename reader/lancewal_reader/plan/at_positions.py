@@ -60,7 +60,7 @@ def plan_at_positions(context: PlanContext, place: str, wanted: Mapping[int, Pos
 
 def closed_regions(newest: ReadPlan, regions: Container[Region]) -> dict[Region, Position]:
     """Return the merged ends of regions that belong only to an earlier contract: those not in ``regions``."""
-    return {r: mark.next for r, mark in newest.in_force.regions.items() if r not in regions}
+    return {r: at for r, at in newest.in_force.positions.items() if r not in regions}
 
 
 def plan_at_cut(context: PlanContext, place: str, newest: ReadPlan, cut: Mapping[Region, Position]) -> ReadPlan:

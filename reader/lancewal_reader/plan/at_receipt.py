@@ -47,12 +47,10 @@ from functools import partial
 
 from lancewal_core.errors import (
     InvalidInput,
-    MergedPositionUnknown,
     PlanRetriesExhausted,
     PlanStale,
     RecordsGivenUp,
     Refresh,
-    TableRestored,
     VersionGone,
 )
 from lancewal_core.names.ids import LogId, Position, Region, Sequence
@@ -144,7 +142,7 @@ def _plan_once(context: PlanContext, at: Receipt) -> ReadPlan:
         pinned = _pin(context, at)
         if pinned.version > at.version:
             _check_stand_in(context, at)
-    merged = {region: mark.next for region, mark in pinned.in_force.regions.items()}
+    merged = pinned.in_force.positions
     if context.contract.version > 1:
         contracts = context.contracts.up_to(context.contract)
         if spans_a_change(contracts, merged, at.positions):
@@ -251,10 +249,7 @@ def parts_between(
 def _check_stand_in(context: PlanContext, at: Receipt) -> None:
     """Raise ``RecordsGivenUp`` if records after the receipt's version and below its cut were given up.  The newer
     version that stands in may have merged the region up to the cut without them."""
-    try:
-        before = context.watermarks.at(at.version)
-    except (MergedPositionUnknown, TableRestored):
-        before = NOTHING_MERGED  # refuses more than it must
+    before = context.watermarks.known_at(at.version) or NOTHING_MERGED  # which refuses more than it must
     for region, cut in sorted(at.positions.items()):
         merged = before.position(region)
         _check_given_up(context, region, Position(0) if merged is None else merged, cut)

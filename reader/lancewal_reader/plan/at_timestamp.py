@@ -116,7 +116,7 @@ def _between(context: PlanContext, ms: int) -> tuple[TableVersion | None, TableV
 
 def _cut(context: PlanContext, pinned: Pinned, ms: int) -> dict[Region, Position]:
     """Return the position that each region had reached at the time (step 2)."""
-    merged = {region: mark.next for region, mark in pinned.in_force.regions.items()}
+    merged = pinned.in_force.positions
     regions = _regions_of_then(context)
     states = [state for _, state in sorted(context.states.read(regions).items(), key=lambda i: i[0])]
     found = context.tasks.map(lambda i: _durable_at(context, i, pinned.in_force, ms), states)

@@ -26,11 +26,9 @@ from contextlib import contextmanager
 
 from lancewal_core.errors import (
     InvalidInput,
-    MergedPositionUnknown,
     ObjectMissing,
     OutsideHistoryWindow,
     PlanStale,
-    TableRestored,
 )
 from lancewal_core.names import paths
 from lancewal_core.names.ids import Position, Region, TableVersion
@@ -134,9 +132,10 @@ def check_one_side(context: PlanContext, version: TableVersion, in_force: InForc
             _check(f"partitions were added, at contract version {contract.version}", ends, cut, contract.topic_id)
     for at in range(version + 1, _last_merge(context, version, in_force, cut) + 1):
         what = _break_at(context, TableVersion(at))
-        marks = None if what is None else _watermarks(context, at)
-        if what is None or marks is None:
+        broken = None if what is None else context.watermarks.known_at(at)
+        if what is None or broken is None:
             continue
+        marks = broken.positions
         _check(what, marks, cut)
         if all(cut.get(region, 0) >= end for region, end in marks.items()):
             raise versions_left(context, f"{what}: no remaining version from then on is at or below these positions")
@@ -191,11 +190,3 @@ def _break_at(context: PlanContext, version: TableVersion) -> str | None:
     if data is not None and kind_of(data, key) == "keep":
         return f"restore at table version {version}, after which rows merged since were dropped"
     return None
-
-
-def _watermarks(context: PlanContext, version: int) -> Cut | None:
-    try:
-        marks = context.watermarks.at(version).regions
-    except (MergedPositionUnknown, TableRestored):
-        return None
-    return {region: mark.next for region, mark in marks.items()}

@@ -165,8 +165,7 @@ class ReadPlan:
     @property
     def cut(self) -> dict[Region, Position]:
         """The position of each region up to which the read sees records; empty if unknown (``plan_eventual``)."""
-        merged = {region: mark.next for region, mark in self.in_force.regions.items()}
-        return merged | {delta.region: delta.cut for delta in self.deltas}
+        return self.in_force.positions | {delta.region: delta.cut for delta in self.deltas}
 
 
 @dataclass(frozen=True, slots=True)
