@@ -2,10 +2,10 @@
 
 ``decoder`` chooses the path.  ``columnar`` is the fast path through Arrow's JSON reader.  ``hazards`` finds values
 that Arrow must not be given, and ``transport`` converts Arrow's columns to the table's types.  ``reference`` is the
-slow path, and defines the right result: ``strict`` JSON, and the rules of ``cells`` for each type.  ``types`` checks
-the columns, ``presence`` makes the bitmaps of patches, and ``growth`` bounds the memory of rows.  ``other_names`` are those
-of former, dropped and unknown fields, ``forms`` the lenient forms of columns.  ``defaults`` fill columns that upserts leave
-out.  ``foreign`` recognises values of other formats.
+slow path, and defines the right result: ``strict`` JSON, and the rules of ``cells`` for each type.  ``types`` limits
+how deep types nest, ``presence`` makes the bitmaps of patches, and ``growth`` bounds the memory of rows.
+``other_names`` are those of former, dropped and unknown fields, ``forms`` the lenient forms of columns.  ``defaults`` fill
+columns that upserts leave out.  ``foreign`` recognises values of other formats.
 
 May import: decode.
 """

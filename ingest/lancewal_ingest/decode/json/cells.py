@@ -67,7 +67,7 @@ _INT64_DIGITS = 19
 
 
 def cell_reader(type_: pa.DataType, names: Names | None = None, form: Form | None = None) -> CellReader:
-    """Return the reader of cells for one type, which ``types.check_json_types`` must allow.
+    """Return the reader of cells for one type, which a contract can have.
 
     ``names``: the names that members of a struct, or of structs in a list, may have.  None: only the current names are
     allowed.  ``form``: a lenient form that is accepted besides the strict one.

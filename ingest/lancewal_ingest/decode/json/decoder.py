@@ -30,7 +30,7 @@ from lancewal_ingest.decode.json.other_names import NameReader, Used
 from lancewal_ingest.decode.json.presence import PresenceReader
 from lancewal_ingest.decode.json.reference import ReferenceDecoder
 from lancewal_ingest.decode.json.strict import with_texts
-from lancewal_ingest.decode.json.types import check_json_types
+from lancewal_ingest.decode.json.types import check_nesting
 from lancewal_ingest.decode.naming import PLAIN, Naming, OtherName
 from lancewal_ingest.decode.part import DecodedPart
 from lancewal_ingest.decode.value_decoder import (
@@ -51,10 +51,10 @@ SINGLY_BYTES = 1 << 20
 
 
 class JsonDecoder(NamesNoSchema):
-    """``ValueDecoder`` of JSON.  Raises ``InvalidSchema`` for columns that have no JSON form."""
+    """``ValueDecoder`` of JSON.  Raises ``InvalidSchema`` for columns that nest too deep."""
 
     def __init__(self, rows: RowSchema, naming: Naming = PLAIN) -> None:
-        check_json_types(rows.columns)
+        check_nesting(rows.columns)
         rows = rows.called(naming.fields)
         self._defaults = Defaults(rows, naming)
         in_values = naming.in_values(rows)
