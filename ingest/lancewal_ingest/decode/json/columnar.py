@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import pyarrow as pa
@@ -68,7 +69,7 @@ class ColumnReader:
         self._names = naming.names
         self._shapes = shapes
         self._key_places = [rows.columns.get_field_index(name) for name in rows.primary_key]
-        self._ways: dict[tuple[Shape, bool], _Way] = {}
+        self._way_known = lru_cache(_WAYS_KEPT)(self._way)
 
     def read(self, values: Sequence[bytes], shape: Shape = (), *, other_names: bool = False) -> Columns | None:
         """Return columns with one row for each value.  Return None unless each value has provably given exactly one
@@ -77,7 +78,7 @@ class ColumnReader:
         ``shape``: the shape of all values.  ``other_names``: whether ``NameReader`` has checked the names in the values
         and found none doubtful.
         """
-        way = self._way(shape, other_names)
+        way = self._way_known(shape, other_names)
         text = _BETWEEN.join((b"", *values, b""))
         if len(text) > TEXT_BYTES_MAX:
             return None
@@ -102,9 +103,6 @@ class ColumnReader:
             return None
 
     def _way(self, shape: Shape, other_names: bool) -> _Way:
-        known = self._ways.get((shape, other_names))
-        if known is not None:
-            return known
         lenient = self._shapes.of(shape)
         types = {self._columns.names[place]: spelling.transport for place, spelling in lenient.items()}
         if other_names and self._names is not None:
@@ -115,10 +113,7 @@ class ColumnReader:
             explicit_schema=pa.schema([pa.field("_", pa.struct(fields))]),
             unexpected_field_behavior="ignore" if other_names else "error",
         )
-        way = _Way(parse, lenient)
-        if len(self._ways) < _WAYS_KEPT:
-            self._ways[shape, other_names] = way
-        return way
+        return _Way(parse, lenient)
 
     def _lift(self, read: pa.StructArray, lenient: Mapping[int, Spelling]) -> Columns:
         doubtful: Mask | None = None

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -148,7 +149,7 @@ class ShapeReader:
         self._places = [
             {kind: at for at, spelling in enumerate(of) for kind in spelling.kinds} for of in self._spellings.values()
         ]
-        self._known: dict[tuple[type, ...], tuple[int | None, ...] | None] = {}
+        self._places_known = lru_cache(_KEPT)(self._places_of)
         self.likely: Shape = (0,) * len(self._spellings)
         """The shape of values in which each lenient column has its form."""
 
@@ -186,12 +187,7 @@ class ShapeReader:
         members = members_of(value)
         if members is None:
             return None
-        types = tuple(map(type, map(members.get, self._names)))
-        if types not in self._known:
-            if len(self._known) >= _KEPT:
-                return self._places_of(types)
-            self._known[types] = self._places_of(types)
-        return self._known[types]
+        return self._places_known(tuple(map(type, map(members.get, self._names))))
 
     def _places_of(self, types: tuple[type, ...]) -> tuple[int | None, ...] | None:
         found: list[int | None] = [None] * len(self._places)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +13,9 @@ import pyarrow as pa
 from lancewal_core.rows.schema import RowSchema
 from lancewal_ingest.decode.naming import Names
 from lancewal_ingest.decode.part import present_bitmap, present_column
+
+_KEPT = 1024
+"""Most orders of names whose bitmaps are kept."""
 
 
 class PresenceReader:
@@ -25,7 +29,7 @@ class PresenceReader:
         self._rows = rows
         self._names = names
         # Names in the order of one producer's objects: there are few such orders, and the bitmap of each is kept.
-        self._known: dict[tuple[str, ...], npt.NDArray[np.uint8]] = {}
+        self._known = lru_cache(_KEPT)(self._bitmap)
 
     def read(self, columns: Sequence[pa.Array], patches: npt.NDArray[np.bool_], values: Sequence[bytes]) -> pa.Array:
         """Return a binary array of the same length as ``patches``.  Each patch has the bitmap of the columns that its
@@ -40,15 +44,9 @@ class PresenceReader:
         bitmaps = np.packbits(bits, axis=1, bitorder="little")
         maybe_null = [row for row, place in enumerate(places.tolist()) if b"null" in values[place]]
         for row in maybe_null:
-            bitmaps[row] = self._named(values[places[row]])
+            bitmaps[row] = self._known(tuple(orjson.loads(values[places[row]])))
         return present_column(patches, bitmaps)
 
-    def _named(self, value: bytes) -> npt.NDArray[np.uint8]:
-        names = tuple(orjson.loads(value))
-        bitmap = self._known.get(names)
-        if bitmap is None:
-            columns = names if self._names is None else self._names.fields_of(names)
-            bitmap = np.frombuffer(present_bitmap(self._rows, columns), dtype=np.uint8)
-            if len(self._known) < 1024:
-                self._known[names] = bitmap
-        return bitmap
+    def _bitmap(self, names: tuple[str, ...]) -> npt.NDArray[np.uint8]:
+        columns = names if self._names is None else self._names.fields_of(names)
+        return np.frombuffer(present_bitmap(self._rows, columns), dtype=np.uint8)
