@@ -101,10 +101,10 @@ class DirectoryCatalog:
     # -- tables ---------------------------------------------------------------------------------------------------
 
     def tables(self) -> Mapping[str, TableEntry]:
-        return dict(sorted(self._list(self._newest_list()).tables.items()))
+        return dict(sorted(self._list(self._newest(self._tables)).tables.items()))
 
     def table(self, name: str) -> TableEntry | None:
-        return self._list(self._newest_list()).tables.get(name)
+        return self._list(self._newest(self._tables)).tables.get(name)
 
     def swap_table(self, name: str, instead_of: TableEntry | None, new: TableEntry | None) -> bool:
         if new is not None and new.name != name:
@@ -131,9 +131,6 @@ class DirectoryCatalog:
         self._delete_old(self._tables, swapped.version.version)
         return True
 
-    def _newest_list(self) -> Version | None:
-        return self._newest(self._tables)
-
     def _list(self, version: Version | None) -> _Tables:
         if version is None:
             return _NO_TABLES
@@ -159,7 +156,7 @@ class DirectoryCatalog:
 
     def cut(self, name: str) -> Cut | None:
         kept = self._kept(name)
-        return self._moving(name, self._newest_moving(name)) if kept is None else kept
+        return self._newest_moving(name) if kept is None else kept
 
     def swap_cut(self, name: str, instead_of: Cut | None, new: Cut | None) -> bool:
         if {name} != {cut.name for cut in (instead_of, new) if cut is not None}:
@@ -182,7 +179,7 @@ class DirectoryCatalog:
             data = new.encode()
             if not isinstance(put_until_told(self._store, key, self._clock, lambda: data), Done):
                 return False
-        if new is not None and self._moving(name, self._newest_moving(name)) is not None:  # guarantee 4
+        if new is not None and self._newest_moving(name) is not None:  # guarantee 4
             self._store.delete([key])
             return False
         return True
@@ -211,8 +208,8 @@ class DirectoryCatalog:
             return False
         return True
 
-    def _newest_moving(self, name: str) -> Version | None:
-        return self._newest(self._moving_family(name))
+    def _newest_moving(self, name: str) -> Cut | None:
+        return self._moving(name, self._newest(self._moving_family(name)))
 
     def _moving(self, name: str, version: Version | None) -> Cut | None:
         if version is None:

@@ -156,7 +156,7 @@ class RestCatalog:
 
     def _added(self, name: str, uri: str) -> bool:
         request = RegisterTableRequest(id=[name], location=self._location(uri))
-        answer = self._ask(lambda: self._api.register_table(name, request, **_LIMIT), conflict=lambda: None)
+        answer = self._ask(lambda: self._api.register_table(name, request, **_LIMIT), conflicts=True)
         return answer is not None
 
     def _removed(self, name: str) -> bool:
@@ -197,15 +197,13 @@ class RestCatalog:
 
     # -- requests -------------------------------------------------------------------------------------------------
 
-    def _ask(self, request: Callable[[], T], conflict: Callable[[], T | None] | None = None) -> T | None:
-        """Return the answer; None if the server has no such table, or what ``conflict`` returns if it has one."""
+    def _ask(self, request: Callable[[], T], *, conflicts: bool = False) -> T | None:
+        """Return the answer; None if the server has no such table.  With ``conflicts``, None also if it has one already."""
         try:
             return request()
         except ApiException as error:
-            if error.status == _NOT_FOUND:
+            if error.status == _NOT_FOUND or (conflicts and error.status == _CONFLICT):
                 return None
-            if error.status == _CONFLICT and conflict is not None:
-                return conflict()
             self._raise(error)
         except HTTPError as error:
             text = without_secrets(str(error))[:_LENGTH_MAX]
