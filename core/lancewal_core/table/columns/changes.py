@@ -98,3 +98,6 @@ class Adoption:
 
 
 Change = Added | Widened | Renamed | Dropped | Forgotten | Adopted
+"""A change as it is asked for."""
+ContractChange = Added | Widened | Renamed | Dropped | Forgotten | Adoption
+"""A change as the contract takes it."""

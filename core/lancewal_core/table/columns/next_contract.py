@@ -38,9 +38,8 @@ from lancewal_core.settings.declared import OF_ITSELF, ColumnSource, check_sourc
 from lancewal_core.settings.sections import TYPED_FORMATS
 from lancewal_core.table.columns.changes import (
     Added,
-    Adopted,
     Adoption,
-    Change,
+    ContractChange,
     Dropped,
     Forgotten,
     Path,
@@ -122,7 +121,7 @@ class _Fields:
         return Tree(name, type_, own, tuple([self.numbered(f.name, f.type) for f in fields_within(type_)]))
 
 
-def changed(contract: Contract, changes: Sequence[Change | Adoption], facts: Surroundings, change_id: str) -> Contract:
+def changed(contract: Contract, changes: Sequence[ContractChange], facts: Surroundings, change_id: str) -> Contract:
     """Return the next version of the contract, with all changes made in their order (guarantees 1 to 8).  Return
     ``contract`` itself if all were made before.
 
@@ -199,7 +198,7 @@ def _with_types(tree: Tree, wider: Mapping[int, pa.DataType]) -> Tree:
     return with_leaves(tree, lambda leaf: replace(leaf, type=wider.get(leaf.id, leaf.type)))
 
 
-def _is_made(contract: Contract, columns: Sequence[Tree], change: Change | Adoption) -> bool:
+def _is_made(contract: Contract, columns: Sequence[Tree], change: ContractChange) -> bool:
     """Return whether the contract has the change already: the same call was made before, and its answer was lost."""
     if isinstance(change, Adoption):
         return False
@@ -234,8 +233,6 @@ def _is_made(contract: Contract, columns: Sequence[Tree], change: Change | Adopt
             named = [d.forgotten for d in contract.dropped if (d.name, d.within) == (name, within)]
             named += [False for f in contract.former_names if f.name == name and f.id in {tree.id for tree in fields}]
             return bool(named) and all(named)
-        case Adopted():
-            return False
 
 
 def _called_by_name(source: ColumnSource) -> bool:
@@ -284,7 +281,7 @@ def _check_not_given_up(change: Added | Renamed, given_up: Collection[tuple[Path
         raise InvalidInput(f"the same call drops or renames {name!r}. Do that first, in a call of its own")
 
 
-def _act(change: Change | Adoption) -> str:
+def _act(change: ContractChange) -> str:
     if isinstance(change, Adoption):
         return "adopting what other programs have done"
     name = ".".join(change.path)
@@ -299,11 +296,9 @@ def _act(change: Change | Adoption) -> str:
             return f"dropping {name!r}"
         case Forgotten():
             return f"forgetting {name!r}"
-        case Adopted():
-            return f"adopting {name!r}"
 
 
-def _check_allowed(contract: Contract, change: Change | Adoption, facts: Surroundings) -> None:
+def _check_allowed(contract: Contract, change: ContractChange, facts: Surroundings) -> None:
     """Raise ``InvalidInput`` for a change that may never be made to this column."""
     if isinstance(change, Forgotten | Adoption):
         return
@@ -348,7 +343,7 @@ def _check_allowed(contract: Contract, change: Change | Adoption, facts: Surroun
         )
 
 
-def _made(fields: _Fields, change: Change | Adoption) -> list[Tree]:
+def _made(fields: _Fields, change: ContractChange) -> list[Tree]:
     match change:
         case Added():
             if len(change.path) > 1 and change.default is not None:
@@ -377,8 +372,6 @@ def _made(fields: _Fields, change: Change | Adoption) -> list[Tree]:
             return fields.columns
         case Adoption():
             return _adopted(fields, change)
-        case Adopted():
-            raise AssertionError("an adoption stands for it (adopt)")
 
 
 def _adopted(fields: _Fields, change: Adoption) -> list[Tree]:

@@ -30,7 +30,7 @@ from lancewal_core.process.clock import Clock
 from lancewal_core.process.failpoints import point
 from lancewal_core.store.object_store import ObjectStore
 from lancewal_core.table.columns.adopt import adoption_of, check_adopted
-from lancewal_core.table.columns.changes import Adopted, Adoption, Change, Dropped
+from lancewal_core.table.columns.changes import Adopted, Change, ContractChange, Dropped
 from lancewal_core.table.columns.next_contract import Surroundings, changed
 from lancewal_core.table.columns.restored import check_fit, earlier_contract
 from lancewal_core.table.columns.versions import (
@@ -77,7 +77,7 @@ def change_columns(
     others = [change for change in changes if not isinstance(change, Adopted)]
 
     def following(contract: Contract, facts: Surroundings, change_id: str) -> Contract:
-        made: list[Change | Adoption] = [*others]
+        made: list[ContractChange] = [*others]
         if asked and facts.pinned is not None:
             adoption = adoption_of(store, facts.pinned, contract, asked)
             adopted = [] if adoption is None else [adoption]
