@@ -44,7 +44,16 @@ from lancewal_core.names.ids import Generation, Making, Position, Region, TableV
 from lancewal_core.names.words import is_word, word
 from lancewal_core.process.failpoints import point
 from lancewal_core.store.json_object import WHOLE_MAX, JsonFault, JsonObject, region_named
-from lancewal_core.store.object_store import ANSWER_OBJECTS, Done, Lost, ObjectStore, Unknown, no_verdict, put_once
+from lancewal_core.store.object_store import (
+    ANSWER_OBJECTS,
+    Done,
+    Lost,
+    ObjectStore,
+    Unknown,
+    no_verdict,
+    put_new,
+    put_once,
+)
 from lancewal_core.table.conflicts_ref import PROPERTY_CONFLICTS, ConflictsRef, decode_ref, parse_ref
 from lancewal_core.table.protocol import (
     PinnedTable,
@@ -376,16 +385,8 @@ class Watermarks:
         """
         key = paths.merge_record(in_force.version, self._making)
         with point("merges.put", object=key):
-            outcome = put_once(self._store, key, encode_merge_record(in_force, kind))
-        match outcome:
-            case Done():
-                return in_force
-            case Lost(found=found):
-                return decode_merge_record(found, key)
-            case Unknown(cause=cause):
-                raise no_verdict(key, cause, "run the command again")
-            case _:
-                assert_never(outcome)
+            outcome = put_new(self._store, key, encode_merge_record(in_force, kind), "run the command again")
+        return in_force if isinstance(outcome, Done) else decode_merge_record(outcome.found, key)
 
     def recorded_versions(self, limit: int | None = None) -> set[TableVersion]:
         """Return the versions with a merge record.  ``limit``: return about so many, the newest."""

@@ -105,16 +105,17 @@ class Branches:
 
     def beginning(self, text: str) -> Sequence[Branch]:
         """Read the branches whose names begin with ``text`` one by one, with a request for each."""
-        found = []
         begins = f"{paths.BRANCH_REFS}{quote(text, safe='', errors='replace')}"
-        for key in (key for key in self._refs(paths.BRANCH_REFS) if key.startswith(begins)):
-            try:
-                data = self.objects().get(key)
-                if data is not None:
-                    found.append(_branch(key, data))
-            except (ObjectCorrupt, JsonFault):
-                continue  # ``fault`` names it
-        return sorted(found, key=lambda branch: branch.name)
+        read = [self._read(key) for key in self._refs(paths.BRANCH_REFS) if key.startswith(begins)]
+        return sorted((branch for branch in read if branch is not None), key=lambda branch: branch.name)
+
+    def _read(self, key: str) -> Branch | None:
+        """Return the branch of this key; None if there is none, or if it cannot be read: ``fault`` names it then."""
+        try:
+            data = self.objects().get(key)
+            return None if data is None else _branch(key, data)
+        except (ObjectCorrupt, JsonFault):
+            return None
 
     def _odd(self) -> Sequence[str]:
         """Return the keys that Lance takes for names of branches or tags and cannot read."""
@@ -187,11 +188,7 @@ class Branches:
         key = f"{paths.BRANCH_REFS}{quote(name, safe='', errors='replace')}{_REF}"
         if len(key) > _KEY_MAX:
             return next((branch for branch in self.all() if branch.name == name), None)
-        try:
-            data = self.objects().get(key)
-            found = None if data is None else _branch(key, data)
-        except (ObjectCorrupt, JsonFault):
-            return None  # ``fault`` names it
+        found = self._read(key)
         return found if found is not None and found.name == name else None
 
 

@@ -156,9 +156,7 @@ class LanceTable:
     def _pinned(self, opened: Any) -> LancePinnedTable:
         self._check_folder()
         self._refuse_links()
-        if self._base_paths == "refuse":
-            check_base_paths(opened, self._root)
-        return LancePinnedTable(opened, self._deletion_files, self._file_session)
+        return self._checked(opened)
 
     def versions(self) -> Sequence[TableVersion]:
         return sorted(self.stored_versions())  # Lance would read the manifest of each
@@ -214,18 +212,17 @@ class LanceTable:
             dataset = self._open(version).dataset
         except VersionGone:
             return TransactionGone()
+        act = f"reading the transaction of version {version}"
         try:
-            with no_panic(f"reading the transaction of version {version}"):
+            with no_panic(act):
                 transaction = dataset.read_transaction(version)
-        except (TypeError, ValueError) as error:
-            # The manifest was just read, so the version exists; only its transaction does not convert.
+        except (TypeError, ValueError, OSError) as error:
             if isinstance(error, ValueError) and says_gone(error):
                 return TransactionGone()
-            if IO_ERROR in str(error):
-                raise read_error(error, f"reading the transaction of version {version}") from error
+            if isinstance(error, OSError) or IO_ERROR in str(error):
+                raise read_error(error, act) from error
+            # The manifest was just read, so the version exists; only its transaction does not convert.
             return TransactionUnreadable()
-        except OSError as error:
-            raise read_error(error, f"reading the transaction of version {version}") from error
         operation = transaction.operation
         return TransactionInfo(
             type(operation).__name__,
@@ -392,10 +389,14 @@ class LanceTable:
         """Return the version that a commit has made; None if its base paths are refused, as they would be when it is
         opened."""
         try:
-            if self._base_paths == "refuse":
-                check_base_paths(opened, self._root)
+            return self._checked(opened)
         except BasePathsRefused:
             return None
+
+    def _checked(self, opened: Any) -> LancePinnedTable:
+        """Return the version, with its base paths checked."""
+        if self._base_paths == "refuse":
+            check_base_paths(opened, self._root)
         return LancePinnedTable(opened, self._deletion_files, self._file_session)
 
     def _check_folder(self) -> None:
