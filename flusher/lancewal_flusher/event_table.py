@@ -20,14 +20,14 @@ class FlusherEvents(ServiceEvents):
         *("version", "columns", "fragments", "written_bytes"),
     )
     widening_begun = info("Columns get a wider type. Their values are written between merges.", "columns", "fragments")
-    widening_refused = info("A widening of columns was refused, and is tried again.", "reason")
+    widening_refused = info("A widening of columns was refused, and will be retried.", "reason")
     widening_held = warning("Columns cannot be widened until a person has acted.", "columns", "reason")
     foreign_columns_seen = info(
         "Other programs have added nullable columns to the table, or a part of these has gone. Merges keep their values. "
         "Logged once for each change.",
         "columns",
     )
-    merge_refused = info("A merge was refused, and is planned again.", "reason")
+    merge_refused = info("A merge was refused, and will be planned again.", "reason")
     merge_followed_up = warning(
         "A commit after a merge has hidden rows that users appended with its keys, or rebuilt lost data files.",
         *("version", "hidden_rows", "rebuilt_fragments"),
@@ -37,11 +37,11 @@ class FlusherEvents(ServiceEvents):
         *("version", "keys", "partitions"),
     )
     conflicts_settled = info(
-        "A person has decided about keys in conflict.",
+        "Keys in conflict were settled by a person.",
         *("version", "topic", "partition", "keys", "applied", "dropped"),
     )
     visibility_missed = warning(
-        "A strong read did not reach the end of a partition, as Kafka had given it, within a minute.",
+        "A strong read did not reach the end that Kafka had given for a partition within a minute.",
         *("topic", "partition", "position", "end"),
     )
     key_index_damaged = warning(
@@ -59,27 +59,27 @@ class FlusherEvents(ServiceEvents):
         *("version", "reason", "fragments_before", "fragments_after", "rows", "dropped_rows", "read_bytes"),
         "written_bytes",
     )
-    compaction_refused = info("A compaction was refused, and is planned again.", "reason")
+    compaction_refused = info("A compaction was refused, and will be planned again.", "reason")
     index_extended = info(
         "A secondary index covers rows that it did not cover.", "index", "version", "rows", "merged_segments", "rebuilt"
     )
-    index_deferred = info("A secondary index is extended later.", "index", "reason")
+    index_deferred = info("A secondary index could not be extended now. The flusher retries it.", "index", "reason")
     index_refused = warning("A secondary index cannot be extended.", "index", "reason")
     index_rows_far = warning(
-        "An index of vectors cannot take some rows: the squared length of the vector is beyond float32. The index has all "
-        "other rows, or is rebuilt without these rows later.",
+        "A vector index cannot hold some rows, because the squared length of their vectors exceeds float32. The index "
+        "covers all other rows, or will be rebuilt without these rows.",
         *("index", "rows", "keys"),
     )
     rows_expired = info("One commit has hidden rows that have expired.", "version", "rows", "fragments")
-    expiry_refused = info("Expiry was refused, and is planned again.", "reason")
+    expiry_refused = info("Expiry was refused, and will be planned again.", "reason")
     garbage_collected = info(
         "Garbage collection has deleted objects, or found free ones that wait for the grace period. Partitions are trimmed "
         "up to a generation.",
         *("deleted_objects", "waiting_objects", "trimmed", "expired_versions", "dropped_snapshots"),
     )
     turn_stands = warning(
-        "Work that runs at the same time as merges takes very long, or a pause waits for it. No other work of its kind "
-        "begins meanwhile.",
+        "Work in parallel with merges has been running for very long, or a pause waits for it. No other work of its "
+        "kind starts meanwhile.",
         *("operation", "duration_s"),
     )
     garbage_awaited = info("The command waits until the grace period of objects is over.", "objects", "grace_s")
@@ -92,10 +92,10 @@ class FlusherEvents(ServiceEvents):
         *("parcel", "kind", "error"),
     )
     spark_ended = warning("The Spark session had ended before it was closed.", "error")
-    service_stopping = info("The service was told to stop, and begins no further turn.")
+    service_stopping = info("The service was told to stop, and starts no further work.")
     cut_published = info("A moving cut was published.", *("cut", "number", "cut_tables", "asked_ms", "waited_s"))
     cut_held = warning(
-        "Tables hold a moving cut back, since they lag or cannot be read. Logged once for each change of these tables.",
+        "Tables hold a moving cut back, because they lag or cannot be read. Logged once for each change of these tables.",
         *("cut", "reasons"),
     )
     cut_left_out = warning(
@@ -103,16 +103,16 @@ class FlusherEvents(ServiceEvents):
         "for each change of these tables.",
         *("cut", "reasons"),
     )
-    cut_goes_on = info("No table holds a moving cut back any more.", "cut")
+    cut_goes_on = info("No table holds a moving cut back now.", "cut")
     cut_not_published = warning(
-        "A moving cut could not be published, and is tried again: `kind` and `error` say why.",
+        "A moving cut could not be published, and will be retried. `kind` and `error` say why.",
         *("cut", "kind", "error"),
     )
     catalog_silent = warning(
-        "The catalog in PostgreSQL does not take the table's state. Merges go on, and the newest state is sent later.",
+        "The catalog in PostgreSQL does not accept the table's state. Merges continue, and the newest state is sent later.",
         *("kind", "error"),
     )
-    catalog_answers_again = info("The catalog in PostgreSQL takes the table's state again.")
+    catalog_answers_again = info("The catalog in PostgreSQL accepts the table's state again.")
     catalog_went_back = warning(
         "Another server of the catalog answers, or a replica was promoted. Its last changes may be lost. The flusher compares "
         "the catalog with the folders, as `lancewal catalog check --mend` does.",

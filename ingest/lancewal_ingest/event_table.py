@@ -10,22 +10,22 @@ class IngestEvents(ServiceEvents):
     """Log events of ingest.  ``position`` is the next offset.  ``generation`` counts the MemTables of a partition."""
 
     partition_opened = info(
-        "This process owns the partition now, and reads on from the position.",
+        "This process owns the partition now, and continues from the position.",
         *("topic", "partition", "generation", "position"),
     )
     dead_letters_written = warning(
         "A segment is durable, and its bad records are in the dead-letter topic.", "records", "segment"
     )
     column_added = info(
-        "This process has added a column to the table, for a field that the schemas of records have.",
+        "This process has added a column to the table for a new field of records.",
         *("column", "type", "contract_version"),
     )
     column_refused = warning(
-        "A field that the schemas of records have does not become a column: its records are bad records.",
+        "A new field of records cannot become a column. Records with this field are bad records.",
         *("column", "error"),
     )
     generation_sealed = info(
-        "A generation has ended: it holds the records before the position, and takes no more.",
+        "A generation was sealed. It holds the records before the position, and gets no more.",
         *("topic", "partition", "generation", "position"),
     )
     generation_flushed = info(
@@ -37,7 +37,7 @@ class IngestEvents(ServiceEvents):
     )
     ownership_lost = warning("Another process owns the partition now.", "topic", "partition", "kind", "error")
     partition_stopped = error(
-        "A partition has stopped: it takes no more records until a person removes the cause.",
+        "A partition has stopped. Ingest consumes nothing of it until a person removes the cause.",
         *("topic", "partition", "offset", "object", "kind", "error"),
     )
     group_moved = warning(
@@ -46,7 +46,7 @@ class IngestEvents(ServiceEvents):
         "error",
     )
     retention_shortened = warning(
-        "Kafka is about to delete records that are not durable; no further partition is opened.",
+        "Kafka is about to delete records that are not durable. The process opens no further partition.",
         *("topic", "partition", "horizon_s"),
     )
     retention_recovered = info("Kafka is no longer about to delete records that are not durable.", "topic", "partition")

@@ -191,7 +191,7 @@ def test_an_identity_that_gets_no_token_is_named(identity: Identity) -> None:
     error = write_error(raised.value, "writing")
     assert isinstance(error, StoreRefused), error
     for text in (refused(lambda: store.get("a")), str(error)):
-        assert "nobody gives a token: " in text
+        assert "no token could be obtained: " in text
         assert "canary" not in text
     assert ("azure_client_id" in text) == identity.uri.startswith("abfss")
 

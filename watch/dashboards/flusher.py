@@ -28,7 +28,7 @@ MERGES = Section(
         ),
         Panel(
             "Unmerged rows",
-            "Changed keys in flushes that are not merged.",
+            "Changed keys in flushes that are not merged yet.",
             "A strong read must read these rows in addition to the table.",
             [q("sum by (table, partition) (lancewal_flusher_unmerged_rows{@part})", _BY_PARTITION)],
             "flusher_paused",
@@ -152,7 +152,7 @@ TABLE = Section(
         ),
         Panel(
             "Fragments",
-            "Fragments of the table, when compaction last looked.",
+            "Fragments of the table, when compaction last ran.",
             "Growing for hours: compaction does not keep up or does not land.",
             [q("max by (table) (lancewal_flusher_fragments{@})", "{{table}}")],
             "load",

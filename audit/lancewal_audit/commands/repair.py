@@ -38,7 +38,7 @@ def generation(
         int | None,
         typer.Argument(
             metavar="GENERATION",
-            help="Rebuild this generation even if it is sound; by default all damaged ones.",
+            help="Rebuild this generation even if it is not damaged; by default all damaged ones.",
             min=1,
         ),
     ] = None,

@@ -58,7 +58,9 @@ def command(
     no_foreign_rows: Annotated[
         bool, typer.Option("--no-foreign-rows", help="Count a row that no record explains as a difference.")
     ] = False,
-    limit: Annotated[int, typer.Option(min=0, help="Most findings of each kind to name; all are counted.")] = 20,
+    limit: Annotated[
+        int, typer.Option(min=0, help="Largest number of findings of each kind to show; all are counted.")
+    ] = 20,
     report: Annotated[
         Path | None, typer.Option(help="Write the report into this file, as JSON.", metavar="FILE")
     ] = None,

@@ -85,7 +85,7 @@ def repair_generations(context: RepairContext, plan: GenerationRepair) -> list[T
     for state in plan.rebuild:
         record = state.record
         flushed = rebuild_flush(context, plan.region, record, context.new_id)
-        said = "somebody else was faster" if flushed is None else f"rebuilt as {flushed.key}"
+        said = "another process was faster. Run the command again" if flushed is None else f"rebuilt as {flushed.key}"
         key = None if flushed is None else flushed.key
         done.append(told(f"generation {record.generation}: {said}", **of_generation(plan.region, record), object=key))
     return done

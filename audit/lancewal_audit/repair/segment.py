@@ -190,7 +190,7 @@ def repair_segment(context: RepairContext, topic: TopicRecords, plan: SegmentPla
         record = _sealed(context, generation)
         about = of_generation(generation.region, record or generation.record)
         if record is None:
-            done.append(told(f"{name}: somebody else was faster", **about, flushed=False))
+            done.append(told(f"{name}: another process was faster. Run the command again", **about, flushed=False))
             continue
         record_losses(context, generation.given_up, plan.key, person)
         done += [one.told("recorded: ") for one in generation.given_up]
@@ -199,7 +199,7 @@ def repair_segment(context: RepairContext, topic: TopicRecords, plan: SegmentPla
             raise TopicUnsuitable(f"topic {generation.region.topic} has become compacted: run the command again")
         make = flush_generation if record.flush is None else replace_flush
         ours = make(context, generation.region, record, content, context.new_id) is not None
-        said = f"{name} is flushed" if ours else f"{name}: somebody else was faster"
+        said = f"{name} is flushed" if ours else f"{name}: another process was faster. Run the command again"
         done.append(told(said, **about, flushed=ours))
     return done
 

@@ -56,7 +56,7 @@ YesOption: TypeAlias = Annotated[
 
 CutsOption: TypeAlias = Annotated[
     list[str] | None,
-    typer.Option("--cut", help="A kept cut that may lose the table; repeatable.", metavar="NAME"),
+    typer.Option("--cut", help="Name of a kept cut that may lose the table; repeatable.", metavar="NAME"),
 ]
 
 
@@ -67,7 +67,7 @@ class Output(StrEnum):
     JSON = "json"
 
 
-OutputOption: TypeAlias = Annotated[Output, typer.Option("--output", "-o", help="Form of the report.")]
+OutputOption: TypeAlias = Annotated[Output, typer.Option("--output", "-o", help="Format of the output.")]
 
 
 @dataclass(frozen=True, slots=True)

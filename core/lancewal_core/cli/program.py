@@ -139,9 +139,11 @@ def _show_version(wanted: bool) -> None:
 
 @app.callback()
 def _root(
-    log_level: Annotated[LogLevel, typer.Option(help="Least severe events to log, on stderr.")] = LogLevel.INFO,
+    log_level: Annotated[
+        LogLevel, typer.Option(help="Lowest severity of the events that are logged, on stderr.")
+    ] = LogLevel.INFO,
     log_format: Annotated[
-        LogFormat, typer.Option(help="Form of the log; auto: text on a terminal, JSON lines otherwise.")
+        LogFormat, typer.Option(help="Format of the log; auto: text on a terminal, JSON lines otherwise.")
     ] = LogFormat.AUTO,
     version: Annotated[
         bool, typer.Option("--version", is_eager=True, callback=_show_version, help="Show the version and stop.")

@@ -115,9 +115,9 @@ class Health:
         if self._waits():  # once the silence is over, the loop has its time again, and so has what is beside it
             self.beat()
             self._waited_at = now
-        standing = [("the loop has not turned", now - self._turned_at)]
+        standing = [("the service's loop has not run", now - self._turned_at)]
         standing += [
-            (f"{name}, outside the loop, has been running", min(seconds, now - self._waited_at))
+            (f"{name}, in parallel with the loop, has been running", min(seconds, now - self._waited_at))
             for name, seconds in self._beside()
         ]
         return tuple(

@@ -14,10 +14,10 @@ class ServiceEvents(EventTable):
         *("release", "contract_version", "partitions", "topic", "table_uuid", "group", "owner", "runner", "port"),
     )
     contract_taken_up = info(
-        "The contract was altered: the service works by the version named from now on.", "contract_version"
+        "The contract has a new version, which the service follows from now on.", "contract_version"
     )
     columns_setting_former = warning(
-        "`table.columns` names the columns of the contract version named, which were changed since: correct the setting.",
+        "`table.columns` has the columns of an earlier contract version, given here. Correct the setting.",
         "contract_version",
     )
     service_paused = warning(
@@ -25,7 +25,7 @@ class ServiceEvents(EventTable):
     )
     service_resumed = warning("The operator's pause has ended.")
     operation_failed = warning(
-        "An operation failed, and is tried again.",
+        "An operation failed, and will be retried.",
         *("operation", "topic", "partition", "offset", "object", "kind", "error", "retry_s"),
     )
     invariant_violated = error(
@@ -33,11 +33,11 @@ class ServiceEvents(EventTable):
         *("kind", "topic", "partition", "position"),
     )
     end_forced = warning(
-        "The process was told to stop, and waited for a store or a broker until its time was over. It ends as in a crash; "
-        "the next process goes on from the stored state.",
+        "The process was told to stop, and waited too long for a store or a broker. It ends as in a crash. The next "
+        "process continues from the stored state.",
         "timeout_s",
     )
-    connection_lost = debug("A client of the HTTP port went away.", "client", "error")
+    connection_lost = debug("A client of the HTTP port closed its connection early.", "client", "error")
     request_failed = error("A request to the HTTP port ended by a fault of this program.", "client", "error")
 
 

@@ -119,7 +119,7 @@ KINDS: tuple[ObjectKind, ...] = (
     ),
     ObjectKind(
         "state page", "pages of partition states", paths.parse_page_version, PAGE_BYTES_MAX, PAGE_BYTES_MAX,
-        Collected.WHEN_OLD, "let the flusher work: generations that are merged leave the page",
+        Collected.WHEN_OLD, "run the flusher: once generations are merged, they are removed from the page",
     ),
     ObjectKind(
         "key catalog", "key catalog versions", paths.parse_key_catalog_version, 256 * _MIB, None, Collected.WHEN_OLD,
@@ -131,7 +131,7 @@ KINDS: tuple[ObjectKind, ...] = (
     ),
     ObjectKind(
         "keys in conflict", "keys in conflict", paths.parse_conflicts_object, CONFLICTS_BYTES_MAX, CONFLICTS_ROWS_BYTES_MAX,
-        Collected.WHEN_OLD, "too many keys came through two partitions: mend the producers",
+        Collected.WHEN_OLD, "too many keys came through two partitions: correct the producers",
     ),
     ObjectKind("parcel", "parcels of tasks", paths.parse_parcel_part, 64 * _MIB, collected=Collected.WHEN_OLD),
     ObjectKind(

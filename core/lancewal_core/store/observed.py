@@ -49,15 +49,15 @@ class StoreMetricTable(MetricTable, prefix="lancewal_store"):
         *("operation", "object"),
     )
     too_many_requests = counter(
-        "Requests that lancewal sends again after a pause, since the store has answered that there are too many (429). "
-        "Retries of the store's client are not seen.",
+        "Requests that lancewal sends again after a pause, because the store answered that there are too many (429). "
+        "Retries by the store's client are not counted.",
         "object",
     )
     read_bytes = counter("Bytes of objects read.", "object")
     written_bytes = counter("Bytes of objects stored.", "object")
     retries = counter(
-        "Requests that repeat an earlier one about the same object, which failed or gave no verdict. Retries of the store's "
-        "client are not seen.",
+        "Requests that repeat a request for the same object, which failed or had an unknown outcome. Retries by the "
+        "store's client are not counted.",
         *("operation", "object"),
     )
 

@@ -121,8 +121,8 @@ _GCS = Scheme(
     endpoint="google_base_url",
     credentials="google_service_account, the path of a key file (or the machine's own service account)",
     unfit={
-        "skip_signature": "Google takes no put without a signature: leave it out, and give credentials",
-        "storage_token": "Lance alone takes it: give google_bearer_token",
+        "skip_signature": "Google accepts no unsigned puts: leave it out, and give credentials",
+        "storage_token": "only Lance accepts it: set google_bearer_token",
     },
     advice=(
         (
@@ -138,7 +138,7 @@ _GCS = Scheme(
         ),
         (
             r"performing token request",
-            "nobody gives a token: give this machine or this pod a service account that may use the store, or set "
+            "no token could be obtained: give this machine or this pod a service account that may use the store, or set "
             "storage.options google_service_account",
         ),
         (_NO_HOST, "no such host: correct storage.options google_base_url"),
@@ -155,16 +155,16 @@ _GCS = Scheme(
 _AZURE_ADVICE = (
     (
         r"Request date header too old|Date header in the request is incorrect",
-        "the store finds the time of the request wrong: set this machine's clock",
+        "the store says that the request's time is wrong: set this machine's clock",
     ),
     (
         r"not valid in the specified time frame",
-        "the time of the SAS token is over or has not begun: renew storage.options azure_storage_sas_token, or set this "
+        "the SAS token has expired, or is not valid yet: renew storage.options azure_storage_sas_token, or set this "
         "machine's clock",
     ),
     (
         r"Lifetime validation failed",
-        "the time of the token is over or has not begun: renew storage.options azure_storage_token if it is set, or set "
+        "the token has expired, or is not valid yet: renew storage.options azure_storage_token if it is set, or set "
         "this machine's clock",
     ),
     (
@@ -174,7 +174,7 @@ _AZURE_ADVICE = (
     ),
     (
         r"performing token request",
-        "nobody gives a token: correct storage.options azure_client_id, azure_tenant_id, azure_client_secret or "
+        "no token could be obtained: correct storage.options azure_client_id, azure_tenant_id, azure_client_secret or "
         "azure_federated_token_file, or give this machine or this pod an identity",
     ),
     (r"\bContainerBeingDeleted\b", "the container is being deleted: create it again later, or correct table.uri"),

@@ -48,8 +48,8 @@ class ConflictsRef:
             return None
         return RegionConflict(
             f"topic {region.topic} partition {region.partition} takes no further records. {self.keys} primary keys came "
-            "through several partitions and wait for a decision, many of them through this one. Mend the producers; then "
-            "decide: `lancewal conflict list`, `lancewal conflict settle`",
+            "through several partitions and wait for a decision, many of them through this one. Correct the "
+            "producers. Then decide: `lancewal conflict list`, `lancewal conflict settle`",
             **region.place,
             keys=self.keys,
         )

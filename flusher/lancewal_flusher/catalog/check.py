@@ -140,7 +140,7 @@ def _cuts_incomplete(
         if isinstance(fault, CutMissing | TableDropped):
             yield _Found(CatalogFinding(cut.name, uri, "incomplete-cut", f"{fault.kind}: {fault}"))
         else:
-            text = f"nobody knows whether the cut has its table {name}: {fault.kind}: {fault}"
+            text = f"it is unknown whether the cut has its table {name}: {fault.kind}: {fault}"
             yield _Found(CatalogFinding(cut.name, uri, "unreadable", text))
 
 

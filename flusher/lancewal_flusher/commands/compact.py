@@ -22,7 +22,8 @@ def command(
     asked: Asked,
     dry_run: DryRunOption = False,
     everything: Annotated[
-        bool, typer.Option("--all", help="Rewrite the lowest fragment too; merges under way are then planned again.")
+        bool,
+        typer.Option("--all", help="Rewrite the lowest fragment too; merges that are running are then planned again."),
     ] = False,
     runner: RunnerOption = None,
 ) -> None:

@@ -24,7 +24,8 @@ def command(
     asked: Asked,
     dry_run: DryRunOption = False,
     wait: Annotated[
-        bool, typer.Option("--wait", help="Wait until the grace of objects unreferenced now is over, and delete them.")
+        bool,
+        typer.Option("--wait", help="Wait for the grace period of objects that are unreferenced now, and delete them."),
     ] = False,
 ) -> None:
     """Delete objects that are merged and older than the history window, as the flusher does, and report orphaned objects.

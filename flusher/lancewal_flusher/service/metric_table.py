@@ -17,7 +17,7 @@ class FlusherMetricTable(StoreMetricTable, ServiceMetricTable, prefix="lancewal_
     """Metrics of the flusher.  ``partition`` is Kafka's; ``kind`` is the stable kind of an error."""
 
     merges = counter("Merges that landed.")
-    adopted_rows = counter("Rows taken with the data files of a flush.")
+    adopted_rows = counter("Rows that merges adopted with the data files of a flush.")
     written_rows = counter("Rows that merges wrote: of combined generations, and completed patches.")
     replaced_rows = counter("Rows of the table that merges hid, because their keys were replaced or deleted.")
     in_place_rows = counter("Rows of the table of which a merge wrote only the patched columns.")
@@ -27,7 +27,7 @@ class FlusherMetricTable(StoreMetricTable, ServiceMetricTable, prefix="lancewal_
         "Rows with a key that a merge had, but without a known partition: a record of any partition may replace them. Only "
         "in tables whose rows do not tell their partition."
     )
-    contract_version = gauge("Version of the table's contract by which this process merges.")
+    contract_version = gauge("Version of the table's contract that this process follows.")
     older_contract_rows = gauge(
         "Changed keys in unmerged flushes, and rows of keys in conflict, that were written before the newest change of "
         "columns."
@@ -40,17 +40,17 @@ class FlusherMetricTable(StoreMetricTable, ServiceMetricTable, prefix="lancewal_
         "tell their partition."
     )
     conflicting_partitions = gauge(
-        "Partitions that ingest has stopped, or merges leave, since too many of their keys are in conflict."
+        "Partitions that ingest has stopped or that merges leave out, because too many of their keys are in conflict."
     )
     key_entries_written = counter("Entries of key runs written, for new files and again by merging runs.", "reason")
-    generations_merged = counter("Generations that merges took.", "partition")
+    generations_merged = counter("Generations that were merged.", "partition")
     conflicts = counter(
         "Merges that did not land, and were planned again. Reasons: a commit that came first, a lost reply, a version or "
         "files that were cleaned up meanwhile, an unfinished merge before.",
         "reason",
         known=REASONS,
     )
-    adopted_bytes = counter("Bytes of data files that merges took from flushes as they are.")
+    adopted_bytes = counter("Bytes of data files that merges adopted from flushes unchanged.")
     rewritten_bytes = counter(
         "Bytes of data files that merges and compactions wrote, without deletion vectors. Compared with adopted_bytes they "
         "show how often a byte is written.",
@@ -59,10 +59,10 @@ class FlusherMetricTable(StoreMetricTable, ServiceMetricTable, prefix="lancewal_
     )
     generations_flushed = counter("SEALED generations that the flusher flushed, because their ingest did not.")
     hidden_foreign_rows = counter("Rows hidden after a merge: users had appended them with one of its keys meanwhile.")
-    fragments_rebuilt = counter("Adopted fragments that were rebuilt, because a clean-up had taken their files.")
+    fragments_rebuilt = counter("Adopted fragments that were rebuilt, because a clean-up had deleted their files.")
     failures = counter(
-        "Rounds, partitions in them, and turns of garbage collection, compaction and expiry that failed and are tried "
-        "again, by kind.",
+        "Rounds, partitions in them, and turns of garbage collection, compaction and expiry that failed and are "
+        "retried, by kind.",
         "kind",
         known=(
             "store_unavailable",
@@ -81,14 +81,16 @@ class FlusherMetricTable(StoreMetricTable, ServiceMetricTable, prefix="lancewal_
     gc_expired_versions = counter("Versions of the table removed, because they were older than the version window.")
     gc_dropped_snapshots = counter("Named snapshots dropped, because their time was over.")
     gc_waiting_objects = gauge("Free objects that wait for their grace period.")
-    gc_running_seconds = gauge("How long the round of garbage collection under way has taken so far; 0 while none is.")
+    gc_running_seconds = gauge(
+        "How long the current round of garbage collection has been running; 0 if none is running."
+    )
     subscription_lag_seconds = gauge(
         "Time since the first merge after the state of a subscription; 0 without one. `other` stands for all from the 101st "
         "name on: the largest of them is shown.",
         "subscription",
     )
     subscription_lag_ratio = gauge(
-        "Lag as a part of `table.subscription_hold_s_max`; from 1 on the subscription holds nothing.",
+        "Lag divided by `table.subscription_hold_s_max`. At 1 or more the subscription keeps nothing.",
         "subscription",
     )
     subscription_held_segments = gauge(
@@ -110,32 +112,32 @@ class FlusherMetricTable(StoreMetricTable, ServiceMetricTable, prefix="lancewal_
     expired_rows = counter("Rows hidden because their time to live was over.")
     dropped_rows = counter("Hidden rows that compaction left out.")
     indexes_extended = counter("Segments added to secondary indexes.", "index")
-    index_refusals = counter("Secondary indexes that could not be extended, and are tried again.", "index")
+    index_refusals = counter("Secondary indexes that could not be extended, and will be retried.", "index")
     index_far_rows = gauge(
-        "Rows that an index of vectors cannot take, when it last met some: the squared length of the vector is beyond "
-        "float32.",
+        "Rows that a vector index cannot hold, as of its last extension that met some: the squared length of their "
+        "vectors exceeds float32.",
         "index",
     )
-    fragments = gauge("Fragments of the table, when compaction last looked.")
-    table_rows = gauge("Rows of the table, those that it hides not among them, when compaction last looked.")
-    table_bytes = gauge("Bytes of the table's data files, as far as Lance records them, when compaction last looked.")
-    hidden_rows = gauge("Rows that fragments hold and hide, when compaction last looked.")
-    hidden_ratio = gauge("Hidden rows as a part of all rows that fragments hold, when compaction last looked.")
-    hidden_fragments = gauge("Fragments that hide rows, when compaction last looked.")
+    fragments = gauge("Fragments of the table, when compaction last ran.")
+    table_rows = gauge("Rows of the table, without hidden rows, when compaction last ran.")
+    table_bytes = gauge("Bytes of the table's data files, as far as Lance records them, when compaction last ran.")
+    hidden_rows = gauge("Hidden rows in the table's fragments, when compaction last ran.")
+    hidden_ratio = gauge("Share of hidden rows among all physical rows, when compaction last ran.")
+    hidden_fragments = gauge("Fragments that hide rows, when compaction last ran.")
     deletion_debt_bytes = gauge(
         "Bytes of the data files of fragments that hide rows, when compaction last looked. Reads of them also read hidden "
         "rows, and compaction may rewrite them."
     )
     unindexed_rows = gauge(
-        "Rows that a secondary index does not have, when upkeep last looked: after each merge and each round of "
-        "compaction. Queries scan them; fuzzy text queries leave them out.",
+        "Rows that a secondary index does not cover, as of the last merge or compaction. Queries scan them; fuzzy "
+        "text queries leave them out.",
         "index",
     )
     table_version = gauge("Newest version of the Lance table.")
     merged_generation = gauge("Newest merged generation.", "partition")
     merged_position = gauge("First offset that is not merged.", "partition")
     unmerged_generations = gauge("Generations that have ended and are not merged.", "partition")
-    unmerged_rows = gauge("Changed keys in flushes that are not merged.", "partition")
+    unmerged_rows = gauge("Changed keys in flushes that are not merged yet.", "partition")
     oldest_unmerged_seconds = gauge(
         "Time since the oldest unmerged generation that has ended was flushed, or sealed while it is not flushed. The state "
         "in the store tells, so it survives a restart. 0 while none waits.",
@@ -153,17 +155,17 @@ class FlusherMetricTable(StoreMetricTable, ServiceMetricTable, prefix="lancewal_
         _VISIBLE_S,
     )
     visibility_failures = counter(
-        "Partitions that were not seen up to their end within 60 s (timeout), and measurements for which Kafka or the store "
+        "Partitions whose end was not visible within 60 s (timeout), and measurements for which Kafka or the store "
         "gave no answer.",
         "reason",
         known=("timeout", "kafka", "store"),
     )
     visibility_behind_records = gauge(
-        "Offsets up to a partition's end that the last measurement did not see in time; 0 if it reached the end.",
+        "Offsets before a partition's end that were not visible in time in the last measurement; 0 if all were.",
         "partition",
     )
     visibility_timestamp_seconds = gauge(
-        "When a measurement last ended with every partition seen up to its end; absent before the first."
+        "When all partitions were last visible up to their ends, by a measurement; absent before the first."
     )
     invariant_violations = counter(
         "Violations of a rule that must always hold, by kind. merged_position_fell: a merged position became smaller.",
@@ -171,8 +173,8 @@ class FlusherMetricTable(StoreMetricTable, ServiceMetricTable, prefix="lancewal_
         known=("merged_position_fell",),
     )
     catalog_silent_seconds = gauge(
-        "Time since the catalog in PostgreSQL stopped to take the table's state; 0 while it takes it, and without such a "
-        "catalog."
+        "Time since the catalog in PostgreSQL stopped accepting the table's state; 0 while it accepts it, or without "
+        "such a catalog."
     )
     cut_age_seconds = gauge(
         "Time since the moment as of which a moving cut that this process publishes has all tables; before the first "
@@ -181,7 +183,7 @@ class FlusherMetricTable(StoreMetricTable, ServiceMetricTable, prefix="lancewal_
         "cut",
     )
     cut_held_seconds = gauge(
-        "Time since a table holds a moving cut back, since it lags or cannot be read; absent for other tables. At most 100 "
+        "How long a table has held a moving cut back, because it lags or cannot be read; absent for other tables. At most 100 "
         "tables of a cut are shown.",
         "cut",
         "cut_table",

@@ -81,7 +81,7 @@ def stopped_by_format(bad: Rejected, region: Region, found: str) -> WrongFormat:
     )
 
 
-def _ways_on(policy: str, bad: Rejected, region: Region, aim: str = "To let such records pass") -> str:
+def _ways_on(policy: str, bad: Rejected, region: Region, aim: str = "To skip such records") -> str:
     return (
         f"{aim}, without a restart: `lancewal table alter --on {policy.replace('_', '-')}=dead-letter`. If your settings have "
         f"table.on_{policy}, change it there first. To go on without this record alone: {_reject(bad, region)}"

@@ -39,10 +39,11 @@ def check_group(contract: Contract, group: str) -> None:
 
 
 def take_group(store: ObjectStore, clock: Clock, contract: Contract, group: str) -> Contract:
-    """Return the contract with ``group``: it named the group already, or this call has written the name.  Errors are
-    those of ``check_group``.
+    """Write ``group`` into the contract unless it is there already, and return the contract.  Raises the errors of
+    ``check_group``.
 
-    Raise ``ContractChanged`` if other terms have changed since ``contract`` was read."""
+    Raises ``ContractChanged`` if other terms have changed since ``contract`` was read.
+    """
     if contract.group_id is None:
 
         def decide(newest: Contract) -> Contract | None:

@@ -29,16 +29,16 @@ class KafkaMetricTable(MetricTable, prefix="lancewal_kafka"):
     received_records = counter(
         "Records received from brokers, including records fetched again and records that ingest leaves out."
     )
-    fetch_queue_bytes = gauge("Bytes of records that the client has fetched and ingest has not taken yet.")
-    fetch_queue_records = gauge("Records that the client has fetched and ingest has not taken yet.")
-    rebalances = counter("Times that the group gave this member another share of the partitions.")
+    fetch_queue_bytes = gauge("Bytes of records that the client has fetched and ingest has not consumed yet.")
+    fetch_queue_records = gauge("Records that the client has fetched and ingest has not consumed yet.")
+    rebalances = counter("Number of rebalances in which the group changed this member's partitions.")
     poll_age_seconds = gauge("Time since the consumer was last polled: Kafka removes a member that does not poll.")
 
 
 class IngestMetricTable(KafkaMetricTable, StoreMetricTable, ServiceMetricTable, prefix="lancewal_ingest"):
     """Metrics of ingest.  ``partition`` is Kafka's; ``kind`` is the stable kind of an error."""
 
-    contract_version = gauge("Version of the table's contract by which this process takes records.")
+    contract_version = gauge("Version of the table's contract that this process follows.")
     rows = counter("Rows made durable.", "partition")
     row_operations = counter(
         "Rows made durable, by operation. With `table.format.envelope` an update of a source is a `patch` if it leaves values "
@@ -46,11 +46,11 @@ class IngestMetricTable(KafkaMetricTable, StoreMetricTable, ServiceMetricTable, 
         "kind",
         known=tuple(op.name.lower() for op in Op),
     )
-    dead_letters = counter("Records put aside as dead letters, by kind.", "partition", "kind")
+    dead_letters = counter("Records that became dead letters, by kind.", "partition", "kind")
     records_ignored = counter("Records passed over because the contract ignores them, by kind.", "partition", "kind")
     records_passed_over = counter(
-        "Records that are neither a row nor a fault, by kind: heartbeats, transactions and messages of a connector. So are "
-        "records of another name than `table.format.record` under `table.on_other_record: ignore`.",
+        "Records that are neither a row nor an error, by kind: heartbeats, transactions and messages of a connector. "
+        "Also counted are records of another name than `table.format.record` under `table.on_other_record: ignore`.",
         "kind",
         known=tuple(PASSED_OVER),
     )
@@ -69,12 +69,12 @@ class IngestMetricTable(KafkaMetricTable, StoreMetricTable, ServiceMetricTable, 
     generations_sealed = counter("Generations sealed, hand-overs included.")
     generations_flushed = counter("Sealed generations that were flushed.")
     failures = counter(
-        "Passing faults of store, broker or schema registry; the operation is tried again.",
+        "Transient errors of store, broker or schema registry; the operation is retried.",
         "operation",
         known=OPERATIONS,
     )
     dead_letter_failures = counter(
-        "Failed attempts to write dead letters. Ingest repeats them; meanwhile later records of the partition wait."
+        "Failed attempts to write dead letters. Ingest retries them; meanwhile later records of the partition wait."
     )
     claims = counter(
         "Attempts to take over a partition: won, lost (another owner claimed it first), or failed.",
@@ -88,7 +88,9 @@ class IngestMetricTable(KafkaMetricTable, StoreMetricTable, ServiceMetricTable, 
     ownership_losses = counter("Partitions that another owner claimed while this process had them open.")
     durable_position = gauge("First offset that is not durable.", "partition")
     lag_records = gauge("Offsets between the durable position and Kafka's end.", "partition")
-    end_position = gauge("Position after the last readable record in Kafka, as of the last question.", "partition")
+    end_position = gauge(
+        "Position after the last readable record in Kafka, as of the last request to the broker.", "partition"
+    )
     durable_timestamp_seconds = gauge(
         "Kafka's timestamp of the newest record that this process made durable; absent before the first.", "partition"
     )

@@ -28,13 +28,21 @@ class ChangesAsked(OpenAsked):
 
     start: Annotated[
         str,
-        typer.Option(help="A point, as for lancewal read --at; or earliest, the empty table; or now.", metavar="POINT"),
+        typer.Option(
+            help="The start of the changes: a point, as for lancewal read --at; or earliest (the empty table), or now.",
+            metavar="POINT",
+        ),
     ] = ""
     subscription: Annotated[
         str,
-        typer.Option(help="Start where this subscription is, and commit what was written.", metavar="NAME"),
+        typer.Option(
+            help="Start at this subscription's receipt, and commit the receipt of each batch that was written.",
+            metavar="NAME",
+        ),
     ] = ""
-    end: Annotated[str, typer.Option(help="A point, or now, the default.", metavar="POINT")] = ""
+    end: Annotated[
+        str, typer.Option(help="The end of the changes: a point, or now (the default).", metavar="POINT")
+    ] = ""
     mode: Annotated[
         Literal["net", "commits", "all"],
         typer.Option(

@@ -28,7 +28,7 @@ FilterOption: TypeAlias = Annotated[
 
 
 ColumnsOption: TypeAlias = Annotated[str, typer.Option(help="Comma-separated names; all by default.", metavar="NAMES")]
-FormOption: TypeAlias = Annotated[RowOutput, typer.Option("--output", "-o", help="Form of the rows.")]
+FormOption: TypeAlias = Annotated[RowOutput, typer.Option("--output", "-o", help="Format of the rows.")]
 ToOption: TypeAlias = Annotated[Path | None, typer.Option(help="Write into this file instead of stdout.")]
 GuardOption: TypeAlias = Annotated[
     bool, typer.Option("--guard-formulas", help="In CSV, put an apostrophe before texts that begin like a formula.")
@@ -102,7 +102,7 @@ class ReadAsked(OpenAsked):
     max_staleness: Annotated[
         str,
         typer.Option(
-            help="Accepted, but without effect: a command plans each read anew. Python's `max_staleness_s` has an effect.",
+            help="Accepted without effect, because a command plans each read again. Python's `max_staleness_s` has an effect.",
             metavar="DURATION",
         ),
     ] = ""

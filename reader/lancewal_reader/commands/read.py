@@ -12,7 +12,9 @@ from lancewal_reader.commands.options import FilterOption, RowsAsked, names_of, 
 def command(
     asked: RowsAsked,
     filter: FilterOption = "",
-    limit: Annotated[int | None, typer.Option(min=0, help="Most rows to read, in no order; all by default.")] = None,
+    limit: Annotated[
+        int | None, typer.Option(min=0, help="Largest number of rows to read, in any order; all by default.")
+    ] = None,
 ) -> None:
     """Read a table as of now, or again as at a point: merged and unmerged rows together.
 

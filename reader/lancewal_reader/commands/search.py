@@ -23,7 +23,9 @@ def command(
             metavar="FILE",
         ),
     ] = "",
-    text: Annotated[str, typer.Option(help="Words; rows with any of them are found.", metavar="WORDS")] = "",
+    text: Annotated[
+        str, typer.Option(help="Words to search for. Rows with any of them are found.", metavar="WORDS")
+    ] = "",
     filter: FilterOption = "",
     limit: Annotated[int, typer.Option(min=1, help="Number of best rows to show, for each vector.")] = 10,
     vector_column: Annotated[

@@ -27,7 +27,7 @@ app = CommandApp(
 @app.command("list")
 def list_(
     asked: Asked,
-    limit: Annotated[int, typer.Option(min=0, help="Most keys to show. The total counts all keys.")] = 100,
+    limit: Annotated[int, typer.Option(min=0, help="Largest number of keys to show. The total counts all keys.")] = 100,
 ) -> None:
     """Show the keys that wait for a decision: the partition whose row the table has, and the waiting records.
 

@@ -65,7 +65,7 @@ def make(
     ] = UpTo.ENDS,
     wait: Annotated[
         str,
-        typer.Option(help="How long tables may take until they have what Kafka has committed.", metavar="DURATION"),
+        typer.Option(help="How long to wait until the tables have all that Kafka has committed.", metavar="DURATION"),
     ] = "60s",
 ) -> None:
     """Keep several tables as of one moment under a name, until the cut is dropped.

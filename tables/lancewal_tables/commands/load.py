@@ -31,7 +31,7 @@ def command(
     ] = None,
     duplicates: Annotated[
         Duplicates,
-        typer.Option(help="Policy for a key that the files have twice: stop, or take its last row."),
+        typer.Option(help="Policy for a key that the files have twice: stop, or load its last row."),
     ] = Duplicates.ERROR,
     begin: Annotated[
         bool,

@@ -232,7 +232,7 @@ def _record(catalog: StoredCatalog, cut: Cut, members: Sequence[CutMember], made
         raise
     except Retry as error:
         raise type(error)(
-            f"nobody knows whether cut {cut.name} was made: {error}. `lancewal cut show {cut.name}` tells it. If there is "
+            f"it is unknown whether cut {cut.name} was made: {error}. `lancewal cut show {cut.name}` tells it. If there is "
             "none, make it again: that also drops the snapshots of this try",
             **error.where,
         ) from error

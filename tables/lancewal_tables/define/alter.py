@@ -344,8 +344,8 @@ def alter_terms(
         )
     if "on_other_record" in changes and new.value_record is None:
         raise InvalidInput(
-            "--on other-record: the table's contract names no record, so none is another one. `lancewal table create` with "
-            "table.format.record names one. Nothing was changed"
+            "--on other-record: the policy needs table.format.record, which the table's contract does not have. Set "
+            "it when you create a table (`lancewal table create`). Nothing was changed"
         )
     if not changed_terms(old, new):
         raise InvalidSettings("the contract already has these terms: nothing was changed")

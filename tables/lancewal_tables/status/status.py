@@ -75,7 +75,7 @@ _IO_THREADS = 16
 NOT_STORED_ANYWHERE = (
     "what ingest has consumed and decoded and not stored, and why a partition has stopped: its log, /readyz and /status",
     "why rounds of the flusher fail: its log, /readyz and /status",
-    "rows that an index of vectors cannot take: the flusher's log and /status name those that it met since its start",
+    "rows with vectors that an index cannot hold: see the flusher's log and /status",
 )
 WORK = "whether a flusher works on a widening: its log and /status"
 READERS = "which version readers have open: name it with --reader-version"

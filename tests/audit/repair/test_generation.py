@@ -149,6 +149,6 @@ def test_a_flusher_that_merges_meanwhile_is_let_be(pipeline: Pipeline) -> None:
         plan = plan_generations(context, pipeline.contract.regions[1], None)
         pipeline.merge()  # rebuilds and merges it
         assert [line.partition(": ")[2] for line in messages(repair_generations(context, plan))] == [
-            "somebody else was faster"
+            "another process was faster. Run the command again"
         ]
     check_merged(pipeline)

@@ -99,11 +99,11 @@ def test_what_is_under_way_beside_a_loop_has_no_longer_than_the_loop() -> None:
         return [str(problem) for problem in health.live()]
 
     assert live_after(10) == []
-    assert live_after(1) == ["loop_stands: sweeping, outside the loop, has been running for 11 s"]
+    assert live_after(1) == ["loop_stands: sweeping, in parallel with the loop, has been running for 11 s"]
     silent[0] = True
     assert live_after(100) == []
     silent[0] = False
     assert live_after(10) == []
-    assert live_after(1) == ["loop_stands: sweeping, outside the loop, has been running for 11 s"]
+    assert live_after(1) == ["loop_stands: sweeping, in parallel with the loop, has been running for 11 s"]
     began[0] = clock.monotonic()
     assert live_after(10) == []

@@ -181,8 +181,8 @@ def test_options_that_name_another_account_than_the_address_are_refused() -> Non
 @pytest.mark.parametrize(
     ("uri", "option", "advice"),
     [
-        ("gs://lake/t", "google_storage_token", "give google_bearer_token"),
-        ("gs://lake/t", "google_skip_signature", "takes no put without a signature"),
+        ("gs://lake/t", "google_storage_token", "set google_bearer_token"),
+        ("gs://lake/t", "google_skip_signature", "Google accepts no unsigned puts"),
         ("az://lake/t", "azure_storage_use_emulator", "set azure_storage_endpoint"),
         ("gs://lake/t", "aws_region", "aws_region"),
         ("az://lake/t", "google_service_account", "google_service_account"),

@@ -265,7 +265,7 @@ def test_a_generation_is_opened_only_where_its_marks_will_fit(monkeypatch: pytes
             sealed_by(generation, hand_over=False)
 
     opened: list[int] = []
-    with pytest.raises(ObjectTooLarge, match="let the flusher work") as caught:
+    with pytest.raises(ObjectTooLarge, match="run the flusher") as caught:
         fill()
     assert "/pages/" in str(caught.value.where["object"])
     assert len(opened) > 10

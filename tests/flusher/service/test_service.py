@@ -384,7 +384,7 @@ def test_garbage_collection_that_hangs_for_long_is_to_be_restarted(
         monkeypatch.setattr(module, "LOOP_LIMIT_S", 0.2)
     monkeypatch.setattr(FlusherMetrics, "stands", lambda self, turn, seconds: logged.append(turn))
     with serving(settings_of(table)) as port:
-        wait_for(lambda: "loop_stands: gc, outside the loop, has been running for " in get(port, "/livez")[1])
+        wait_for(lambda: "loop_stands: gc, in parallel with the loop, has been running for " in get(port, "/livez")[1])
         assert get(port, "/livez")[0] == 503
         wait_for(lambda: logged)
         may_end.set()

@@ -715,7 +715,7 @@ def test_livez_fails_once_the_loop_hangs_and_readyz_says_why() -> None:
         assert get(server.port, "/readyz") == (503, "kafka_unavailable: Kafka does not answer\n")
         assert get(server.port, "/livez") == (200, "ok\n")
         clock.at = 10.1
-        assert get(server.port, "/livez") == (503, "loop_stands: the loop has not turned for 10 s\n")
+        assert get(server.port, "/livez") == (503, "loop_stands: the service's loop has not run for 10 s\n")
         health.beat()
         assert get(server.port, "/livez") == (200, "ok\n")
         assert metric(server.port, "lancewal_ingest_memory_budget_bytes") == 1000

@@ -207,7 +207,7 @@ def test_what_a_dead_maker_left_over_goes_with_the_next_making(
     """Also if the next one writes the address of the catalog in another way."""
     with monkeypatch.context() as patch:
         patch.setattr(type(lake.catalog), "swap_cut", _no_answer)
-        with pytest.raises(CatalogUnavailable, match="nobody knows whether cut june was made"):
+        with pytest.raises(CatalogUnavailable, match="it is unknown whether cut june was made"):
             lake.make("june")
     left = {one.branch.name for table in lake.of.values() for one in snapshots_of_cuts(table.table, lake.catalog.where)}
     assert left == snapshot_names(lake)

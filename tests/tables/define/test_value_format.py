@@ -152,7 +152,7 @@ def test_a_policy_for_other_records_needs_a_name_of_records(
 ) -> None:
     monkeypatch.setenv("LANCEWAL_TABLE__URI", pipeline.uri)
     assert cli.run(("table", "alter", "--on", "other-record=ignore")) == 2
-    assert "names no record" in capsys.readouterr().err
+    assert "table.format.record, which" in capsys.readouterr().err
     old = read_contract(pipeline.store, pipeline.uri)
     new = old.model_copy(update={"version": 2, "format": 2, "value_record": "shop.Order"})
     put_next(pipeline.store, SystemClock(), old, new)

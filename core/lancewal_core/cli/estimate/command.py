@@ -43,12 +43,12 @@ def command(
     read_every: Annotated[
         str,
         typer.Option(
-            help="Time between the beginnings of two reads of a reader; by default there is no pause between them.",
+            help="Time from the start of a reader's read to the start of its next one; by default there is no pause.",
             metavar="DURATION",
         ),
     ] = "",
     store: Annotated[
-        PricedStore, typer.Option(help="Cloud of the store, by whose price classes requests are counted.")
+        PricedStore, typer.Option(help="Cloud of the store. Requests are counted by its price classes.")
     ] = PricedStore.S3,
     put_price: Annotated[
         float | None,

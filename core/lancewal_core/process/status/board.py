@@ -37,7 +37,9 @@ class _Shown:
 
 
 class StatusBoard:
-    """The service's loop calls ``show`` and ``due``.  Any thread calls ``answer``."""
+    """The newest status of a service, for its HTTP server.  The service's loop calls ``show`` and ``due``; any thread
+    calls ``answer``.
+    """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

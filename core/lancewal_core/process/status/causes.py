@@ -36,7 +36,7 @@ class Urgency(StrEnum):
 
 
 class SeenFrom(StrEnum):
-    """Observer that can tell a cause."""
+    """Observers that can find a cause: a command, or a service."""
 
     OUTSIDE = "stored state and brokers"
     BROKERS = "brokers"

@@ -193,7 +193,7 @@ def _place(partition: int) -> str:
 
 def _past_misrouted(it: PartitionFacts) -> str:
     return (
-        "Correct the producer, or make another table if the producers are right. To let such records pass, without a "
+        "Correct the producer, or make another table if the producers are right. To skip such records, without a "
         "restart: `lancewal table alter --on "
         "misrouted=dead-letter`; to go on without this record alone: "
         f"`lancewal offset reject {it.topic}-{it.partition}-{it.durable}`"

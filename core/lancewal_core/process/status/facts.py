@@ -32,7 +32,7 @@ class KafkaSpan:
 
 @dataclass(frozen=True, slots=True)
 class Rejections:
-    """Rejected records among the newest records that could be seen."""
+    """Number of rejected records among the newest records that could be read."""
 
     records: int = 0
     """Number of records that were rejected."""

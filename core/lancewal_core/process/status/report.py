@@ -234,8 +234,9 @@ def partitions_of(table: TableFacts, figures: Iterable[Figures]) -> tuple[Partit
 
 
 def problems_of(table: TableFacts, partitions: Sequence[PartitionStatus]) -> list[str]:
-    """Return a text for each partition that needs a person.  Advice that several partitions share is in the first one's
-    text alone."""
+    """Return a text for each partition that needs a person.  If several partitions need the same advice, only the first
+    one's text has it.
+    """
     said: set[str] = set()
     problems = []
     for found in partitions:

@@ -29,7 +29,7 @@ Fault = Corrupt | ObjectMissing
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """One subscription at the time of a round."""
+    """One subscription at the time of a garbage collection round."""
 
     lag_ms: int
     """Milliseconds since the first merge after its state; 0: there is none."""
@@ -40,7 +40,7 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """Everything that subscriptions hold together."""
+    """All data that the subscriptions of a table keep from garbage collection."""
 
     of: Mapping[str, Held] = field(default_factory=dict)
     faults: Mapping[str, Fault] = field(default_factory=dict)
@@ -61,7 +61,7 @@ class Holding:
         return min((held.versions_from for held in self.of.values() if held.after is not None), default=None)
 
     def window_ms(self, window_ms: int, contract: Contract) -> int:
-        """Return the length of a window that is ``window_ms`` long without subscriptions (rule 4)."""
+        """Return how long a window is, given its length ``window_ms`` without subscriptions (rule 4)."""
         return max(window_ms, contract.subscription_hold_s_max * 1000) if self.faults else window_ms
 
 
@@ -86,7 +86,7 @@ def holding_of(
     contract: Contract,
     now_ms: int,
 ) -> Holding:
-    """Return what these subscriptions hold.  ``histories`` include those of ``former_regions``."""
+    """Return what these subscriptions keep.  ``histories`` must include those of ``former_regions``."""
     records = {region: history.generations for region, history in histories.items()} if stored else {}
     regions, bound_ms = set(contract.regions), contract.subscription_hold_s_max * 1000
     of: dict[str, Held] = {}

@@ -39,7 +39,7 @@ _PAUSE_S = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Bounds that are fields for simulations, in which an hour is long."""
+    """Limits that are fields because simulations shorten the hour."""
 
     margin_ms: int = MARGIN_MS
     version_window_min_ms: int = VERSION_WINDOW_MIN_MS
@@ -52,7 +52,9 @@ def version_window_ms(contract: Contract, least: int = VERSION_WINDOW_MIN_MS) ->
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """Needs of a read at a receipt: all generations after ``merged``, and table versions from ``versions_from`` on."""
+    """Requirements of a read at a receipt: all generations after ``merged``, and the table versions from
+    ``versions_from`` on.
+    """
 
     receipt: str
     version: TableVersion
@@ -79,7 +81,7 @@ class Age:
     """Whether log entries of a former topic are needed, which only subscriptions keep."""
 
     def within(self, contract: Contract, now_ms: int, bounds: Bounds) -> bool:
-        """Whether no round of garbage collection up to now, and for the margin, takes what is needed."""
+        """Whether no garbage collection round deletes the needed objects, now or within the margin."""
         merged_ms, superseded_ms = self.merged_ms, self.superseded_ms
         young = merged_ms is None or now_ms + bounds.margin_ms - merged_ms < contract.history_window_s * 1000
         window = version_window_ms(contract, bounds.version_window_min_ms)
@@ -87,15 +89,15 @@ class Age:
         return young and (superseded_ms is None or now_ms + bounds.margin_ms - superseded_ms < window)
 
     def held(self, contract: Contract, now_ms: int, bounds: Bounds) -> bool:
-        """Whether a subscription that needs this holds it now, and for the margin."""
+        """Whether a subscription that needs these objects keeps them, now and for the margin."""
         merged_ms = self.merged_ms
         return merged_ms is None or now_ms + bounds.margin_ms - merged_ms < contract.subscription_hold_s_max * 1000
 
 
 def look(opened: OpenedTable, needs: Needs) -> Age:
-    """Return the age of what is needed, all of which is there.
+    """Return the age of the needed objects, all of which must exist.
 
-    Raises ``OutsideHistoryWindow`` if needed generations are trimmed.  Raises ``VersionGone`` if the table version was
+    Raises ``OutsideHistoryWindow`` if needed generations are trimmed, and ``VersionGone`` if the table version was
     removed.
     """
     regions = opened.contract.regions
@@ -117,7 +119,9 @@ def look(opened: OpenedTable, needs: Needs) -> Age:
 
 
 def merged_ms_of(record: GenerationRecord, *, former: bool) -> int | None:
-    """Return when a generation was merged; None if it is not.  One of a former topic is, even if nobody has marked it."""
+    """Return when a generation was merged; None if it was not.  All generations of a former topic count as merged, even
+    if none is marked so.
+    """
     if record.state is GenerationState.MERGED:
         return record.merged_at_ms
     return record.flushed_at_ms or record.sealed_at_ms if former else None

@@ -136,7 +136,9 @@ def decoded_subscription(found: Version | None, name: str, id: str, making: Maki
 
 
 def read_stored(opened: OpenedTable) -> dict[str, StoredSubscription | Corrupt | ObjectMissing]:
-    """Return all subscriptions by name; of one that cannot be read, the error.  A table without any costs one request."""
+    """Return all subscriptions by name.  A subscription that cannot be read has its error as the value.  A table
+    without subscriptions costs one request.
+    """
     return _read_all(opened, read_names(opened.store, opened.contract.making, opened.tasks).ids)
 
 
@@ -158,7 +160,7 @@ def _read(opened: OpenedTable, name: str, id: str) -> StoredSubscription:
 
 
 class KeptSubscriptions:
-    """The subscriptions of an open table."""
+    """Reader and writer of an open table's subscriptions."""
 
     def __init__(self, opened: OpenedTable, new_id: Callable[[], str], bounds: Bounds | None = None) -> None:
         self._opened = opened
@@ -178,7 +180,7 @@ class KeptSubscriptions:
         return [each for each in found.values() if isinstance(each, Subscription)]
 
     def readable(self) -> dict[str, Subscription | Corrupt | ObjectMissing]:
-        """Return all subscriptions by name; of one that cannot be read, the error."""
+        """Return all subscriptions by name.  A subscription that cannot be read has its error as the value."""
         ids = read_names(self._opened.store, self._making, self._opened.tasks).ids
         return {
             name: subscription_of(found, ids[name]) if isinstance(found, StoredSubscription) else found
@@ -186,7 +188,9 @@ class KeptSubscriptions:
         }
 
     def get(self, name: str, id: str | None = None) -> Subscription:
-        """Return a subscription; ``id``: the one with this id alone.  Errors are those of ``id_of``."""
+        """Return a subscription.  With ``id``, only the subscription with this id is meant.  Raises the errors of
+        ``id_of``.
+        """
         id = self.id_of(name, id)
         return subscription_of(_read(self._opened, name, id), id)
 

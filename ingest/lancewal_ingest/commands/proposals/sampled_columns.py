@@ -108,7 +108,7 @@ def _remark(type_: pa.DataType, values: Sequence[object], placeholder: str) -> s
         return _of_integers([value for value in values if isinstance(value, int)])
     if type_ == pa.float64():
         if any(isinstance(value, str) for value in values):  # one of FLOAT_NAMES
-            return "NaN and infinity are bad records here, and values in connect-json and avro"
+            return "NaN and infinity are bad records in this format; connect-json and avro can hold them"
         return "if it is numeric: decimal.handling.mode=string, since double loses digits"
     if type_ == _SCALED:
         return "numeric without a scale: with decimal.handling.mode=string it is one decimal column"
