@@ -172,7 +172,7 @@ def test_status_calls_no_table_idle_whose_flush_cannot_be_read(
     made.close()
 
 
-@pytest.mark.in_turns("command", "damage", each=2)
+@pytest.mark.in_turns("command", "damage", each=3)
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_it_is_named(

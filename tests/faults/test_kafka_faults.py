@@ -49,6 +49,7 @@ def test_the_broker_dies_under_load(mortal_kafka: KafkaBroker, topic_name: str, 
     world.finish([ingest])
 
 
+@pytest.mark.in_turns("protocol", each=2)
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_members_come_and_go_all_the_time(
     protocol: str, kafka: KafkaBroker, topic_name: str, tmp_path: Path, seed: int
@@ -86,6 +87,7 @@ def test_members_come_and_go_all_the_time(
     world.finish(members)
 
 
+@pytest.mark.in_turns("protocol", each=2)
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_a_static_member_is_killed_and_replaced(
     protocol: str, kafka: KafkaBroker, topic_name: str, tmp_path: Path, seed: int

@@ -116,6 +116,7 @@ def three_versions(pipeline: Pipeline, *, merge: bool) -> None:
     pipeline.ingest()
 
 
+@pytest.mark.in_turns("sources", "merge", each=2)
 @pytest.mark.parametrize("merge", [False, True], ids=["unmerged", "merged in between"])
 @pytest.mark.parametrize("sources", ["wal", "topic", "both"])
 def test_a_sound_table_of_three_versions_has_no_difference(
@@ -168,6 +169,7 @@ def test_positions_are_divided_by_the_versions_of_their_entries() -> None:
     assert divided(41, 43) == [(("between", 3, 4), 41, 43)]
 
 
+@pytest.mark.in_turns("sources", "merge", each=2)
 @pytest.mark.parametrize("merge", [False, True], ids=["unmerged", "merged in between"])
 @pytest.mark.parametrize("sources", ["wal", "topic"])
 def test_receipts_from_between_the_changes_show_the_columns_of_then(

@@ -234,7 +234,7 @@ def history(
     return done
 
 
-@pytest.mark.in_turns("key_type", "stable_row_ids", "indexed", each=2)
+@pytest.mark.in_turns("key_type", "stable_row_ids", "indexed", each=3)
 @key_types
 @both_kinds_of_ids
 @with_and_without_index

@@ -778,6 +778,7 @@ def test_columns_added_or_retyped_in_between_refuse(filled: FlusherTable, change
 # -- anything at all -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.in_turns("hash_bits", "seed", each=2)
 @pytest.mark.usefixtures("hash_bits")
 @pytest.mark.parametrize("seed", range(3))
 def test_random_histories(tmp_path: Path, seed: int) -> None:

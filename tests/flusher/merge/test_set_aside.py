@@ -208,6 +208,7 @@ def one_of(rng: random.Random, id: int, deletes: bool) -> Operation:
     return rng.choice([*found, delete(id)] if deletes else found)
 
 
+@pytest.mark.in_turns("compacting", "seed", each=2)
 @pytest.mark.parametrize("compacting", [False, True])
 @pytest.mark.parametrize("seed", range(2))
 def test_any_history(world: Conflicted, seed: int, compacting: bool) -> None:

@@ -359,6 +359,7 @@ def test_the_folder_of_an_adopted_flush_goes_and_its_file_stays(tmp_path: Path) 
 # -- any history --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.in_turns("seed", each=2)
 @pytest.mark.parametrize("seed", range(4))
 def test_any_history(tmp_path: Path, seed: int) -> None:
     """Flushes of any parts, some made anew or lost, and merges that take all of them, some, or several at a time."""

@@ -140,7 +140,7 @@ def test_queries_equal_brute_force(table: IndexedTable) -> None:
     assert max(segments) <= 4
 
 
-@pytest.mark.in_turns("stable_row_ids", "seed", each=2)
+@pytest.mark.in_turns("stable_row_ids", "seed", each=3)
 @pytest.mark.parametrize("stable_row_ids", [False, True])
 @pytest.mark.parametrize("seed", range(3))
 def test_queries_equal_brute_force_whatever_is_merged(
@@ -311,6 +311,7 @@ def found_first(table: KeyedTable, column: str, ids: Iterable[int]) -> dict[int,
     return found
 
 
+@pytest.mark.in_turns("kind", "stable", each=2)
 @pytest.mark.parametrize("stable", [False, True])
 @pytest.mark.parametrize("kind", KINDS_OF_VECTORS)
 def test_a_vector_that_an_index_cannot_take_keeps_out_no_other(tmp_path: Path, kind: str, stable: bool) -> None:
