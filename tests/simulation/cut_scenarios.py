@@ -11,7 +11,6 @@ from lancewal_core.table.protocol import Branch
 from lancewal_core.table.snapshots import marked_left_over, snapshots
 from lancewal_tables.cuts import make
 from lancewal_tables.cuts.left_over import drop_if_left_over, drop_left_over, snapshots_of_cuts
-from lancewal_tables.snapshots.make import Made
 from tests.simulation.checker import require
 from tests.simulation.cutting import Cutting
 from tests.simulation.memory_kafka import MemoryTopic
@@ -79,7 +78,7 @@ class TwoTables:
         require(self.catalog.swap_cut(_NAME, cut, None), "the record was not taken out")
         members = self.maker.members
         made = [
-            Made(found, 0, 0)
+            (member, found)
             for member in members
             for found in snapshots(member.context.table)
             if found.name == cut.tables[member.name].snapshot
@@ -87,7 +86,7 @@ class TwoTables:
 
         def goes_on() -> None:
             require(self.catalog.swap_cut(_NAME, None, cut), "the record was not written")
-            make.check_snapshots(self.catalog, cut, members, made, members[0].context.tasks)
+            make.check_snapshots(self.catalog, cut, made, members[0].context.tasks)
 
         return goes_on
 

@@ -32,7 +32,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lancewal_core.catalog.catalog import StoredCatalog, check_keeps_cuts
-from lancewal_core.catalog.cut import Cut, CutNote, CutTable, cut_note, snapshot_name
+from lancewal_core.catalog.cut import Cut, CutNote, CutTable, snapshot_name
 from lancewal_core.errors import (
     ActionNeeded,
     CatalogRefused,
@@ -48,7 +48,7 @@ from lancewal_core.names.words import cut_name
 from lancewal_core.process.failpoints import point
 from lancewal_core.process.tasks import Tasks
 from lancewal_core.store.address import same_place
-from lancewal_core.table.snapshots import check_until, has_notes
+from lancewal_core.table.snapshots import Snapshot, check_until, has_notes
 from lancewal_flusher.cuts import positions
 from lancewal_flusher.cuts.positions import CutAt, CutMember, PositionSource
 from lancewal_flusher.cuts.reached import await_reached
@@ -56,6 +56,9 @@ from lancewal_flusher.garbage.snapshots import drop_made
 from lancewal_tables.cuts.drop import drop_cut, drop_of_cut
 from lancewal_tables.cuts.left_over import drop_left_over
 from lancewal_tables.snapshots.make import Made, make_snapshot
+
+Taken = tuple[CutMember, Snapshot]
+"""A table, and the snapshot of it that was made for the cut."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,18 +118,20 @@ def keep(catalog: StoredCatalog, members: Sequence[CutMember], wanted: CutWanted
         if isinstance(or_error(lambda: catalog.cut(wanted.name)), Cut):
             raise _taken(wanted.name) from error
         raise
-    tables = {member.name: _entry(member, one) for member, one in zip(members, made, strict=True)}
-    cut = note.record(tables, [one.snapshot for one in made])
+    tables = {member.name: _entry(member, snapshot) for member, snapshot in made}
+    cut = note.record(tables, [snapshot for _, snapshot in made])
     # Step 5
-    _record(catalog, cut, members, made, tasks)
+    _record(catalog, cut, made, tasks)
     # Step 6
-    check_snapshots(catalog, cut, members, made, tasks)
+    check_snapshots(catalog, cut, made, tasks)
     # Step 7.  An error does not matter: `cut list` still shows what is left over.
     tasks.map(lambda it: or_error(lambda: drop_left_over(catalog, it.context.table, cut.name)), members)
     return cut
 
 
-def snapshots_of(members: Sequence[CutMember], wanted: CutWanted, at: CutAt, note: CutNote, tasks: Tasks) -> list[Made]:
+def snapshots_of(
+    members: Sequence[CutMember], wanted: CutWanted, at: CutAt, note: CutNote, tasks: Tasks
+) -> list[Taken]:
     """Make a snapshot of each table at its positions (step 4).  Return them in the order of ``members``.
 
     If one cannot be made, all others are dropped, and its error is raised.  This happens if a table took up partitions
@@ -136,7 +141,7 @@ def snapshots_of(members: Sequence[CutMember], wanted: CutWanted, at: CutAt, not
 
     name = snapshot_name(note.cut, note.write_id)
 
-    def make(member: CutMember) -> Made:
+    def make(member: CutMember) -> Snapshot:
         text = note.model_copy(update={"table": member.name}).text()
         point_of_cut = At.positions(at.of[member.name])
         with point("cut.snapshot", table=member.name):
@@ -145,51 +150,45 @@ def snapshots_of(members: Sequence[CutMember], wanted: CutWanted, at: CutAt, not
             if isinstance(one, Made):
                 drop_made(member.context.table, one.snapshot)
             raise PartitionCountChanged("it took up partitions meanwhile, or another topic. Make it again")
-        return or_raised(one)
+        return or_raised(one).snapshot
 
     answers = tasks.map(lambda member: or_error(lambda: make(member)), members)
-    made: list[Made] = []
+    made: list[Taken] = []
     faults: list[tuple[str, LancewalError]] = []
     for member, answer in zip(members, answers, strict=True):
         if isinstance(answer, LancewalError):
             faults.append((member.name, answer))
         else:
-            made.append(answer)
+            made.append((member, answer))
     if faults:
-        sound = [
-            member for member, answer in zip(members, answers, strict=True) if not isinstance(answer, LancewalError)
-        ]
-        _drop_all(sound, made, tasks)
+        _drop_all(made, note.write_id, tasks)
         table, error = faults[0]
         raise type(error)(f"cut {note.cut} was not made. Table {table}: {error}", **error.where) from error
     return made
 
 
-def check_snapshots(
-    catalog: StoredCatalog, cut: Cut, members: Sequence[CutMember], made: Sequence[Made], tasks: Tasks
-) -> None:
+def check_snapshots(catalog: StoredCatalog, cut: Cut, made: Sequence[Taken], tasks: Tasks) -> None:
     """Remove the cut's record again if a snapshot is gone, or marked as left over (step 6).  ``CutMissing`` names the
     table.
 
     Errors of tables and of the catalog are raised, with a text that says whether the cut exists.
     """
 
-    def look(it: tuple[CutMember, Made]) -> bool | LancewalError:
-        snapshot = it[1].snapshot
-        return or_error(lambda: has_notes(it[0].context.table, snapshot.name, snapshot.notes()))
+    def look(taken: Taken) -> bool | LancewalError:
+        member, snapshot = taken
+        return or_error(lambda: has_notes(member.context.table, snapshot.name, snapshot.notes()))
 
-    pairs = list(zip(members, made, strict=True))
-    answers = list(zip(pairs, tasks.map(look, pairs), strict=True))
-    for (member, one), answer in answers:
+    answers = list(zip(made, tasks.map(look, made), strict=True))
+    for (member, snapshot), answer in answers:
         if answer is False:
-            lost = f"somebody dropped the snapshot {one.snapshot.name} of table {member.name} meanwhile"
+            lost = f"somebody dropped the snapshot {snapshot.name} of table {member.name} meanwhile"
             _take_back(catalog, cut, lost)
-            _drop_all(members, made, tasks)
+            _drop_all(made, cut.write_id, tasks)
             raise CutMissing(f"cut {cut.name} was not made: {lost}. Make it again", cut=cut.name)
-    for (member, one), answer in answers:
+    for (member, snapshot), answer in answers:
         if isinstance(answer, LancewalError):
             raise type(answer)(
-                f"cut {cut.name} is in the catalog. Nobody knows whether the snapshot {one.snapshot.name} of table "
+                f"cut {cut.name} is in the catalog. Nobody knows whether the snapshot {snapshot.name} of table "
                 f"{member.name} is still there: {answer}. `lancewal cut show {cut.name}` tells it. If it is not, drop the "
                 f"cut (`lancewal cut drop {cut.name}`), and make it again",
                 **answer.where,
@@ -222,13 +221,13 @@ def _check_apart(members: Sequence[CutMember]) -> None:
         of_uuid.append(member)
 
 
-def _record(catalog: StoredCatalog, cut: Cut, members: Sequence[CutMember], made: Sequence[Made], tasks: Tasks) -> None:
+def _record(catalog: StoredCatalog, cut: Cut, made: Sequence[Taken], tasks: Tasks) -> None:
     """Write the cut's record (step 5)."""
     try:
         with point("cut.put", cut=cut.name):
             written = catalog.swap_cut(cut.name, None, cut)
     except (CatalogRefused, ActionNeeded):
-        _drop_all(members, made, tasks)
+        _drop_all(made, cut.write_id, tasks)
         raise
     except Retry as error:
         raise type(error)(
@@ -237,25 +236,21 @@ def _record(catalog: StoredCatalog, cut: Cut, members: Sequence[CutMember], made
             **error.where,
         ) from error
     if not written:
-        _drop_all(members, made, tasks)
+        _drop_all(made, cut.write_id, tasks)
         raise _taken(cut.name)
 
 
-def _drop_all(members: Sequence[CutMember], made: Sequence[Made], tasks: Tasks) -> None:
-    def drop(it: tuple[CutMember, Made]) -> None:
-        snapshot = it[1].snapshot
-        drop_of_cut(it[0].context.table, snapshot.name, cut_note(snapshot.cut, f"snapshot {snapshot.name}").write_id)
+def _drop_all(made: Sequence[Taken], write_id: str, tasks: Tasks) -> None:
+    def drop(taken: Taken) -> bool | LancewalError:
+        member, snapshot = taken
+        return or_error(lambda: drop_of_cut(member.context.table, snapshot.name, write_id))
 
-    tasks.map(lambda it: or_error(lambda: drop(it)), list(zip(members, made, strict=True)))
+    tasks.map(drop, made)
 
 
-def _entry(member: CutMember, made: Made) -> CutTable:
-    return CutTable(
-        uri=member.reads.uri,
-        table_uuid=member.contract.table_uuid,
-        receipt=made.snapshot.receipt,
-        snapshot=made.snapshot.name,
-    )
+def _entry(member: CutMember, snapshot: Snapshot) -> CutTable:
+    uuid = member.contract.table_uuid
+    return CutTable(uri=member.reads.uri, table_uuid=uuid, receipt=snapshot.receipt, snapshot=snapshot.name)
 
 
 def _taken(name: str) -> InvalidInput:
