@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from typing import Any, Generic, Protocol, TypeVar
 
 from lancewal_core.errors import ProcessForked
@@ -82,6 +83,19 @@ def together(tasks: Tasks, first: Callable[[], T], second: Callable[[], A]) -> t
 
     tasks.map(call, (0, 1))
     return results[0], results[1]
+
+
+@contextmanager
+def own_thread(name: str, work: Callable[[threading.Event], object]) -> Iterator[None]:
+    """Run ``work`` in a thread of its own inside the ``with`` block.  Nobody waits for the thread's end.
+
+    ``work`` is given an event that is set when the block ends."""
+    over = threading.Event()
+    threading.Thread(target=work, args=(over,), name=f"lancewal-{name}", daemon=True).start()
+    try:
+        yield
+    finally:
+        over.set()
 
 
 class _FutureTask(Generic[T]):

@@ -14,8 +14,7 @@ import threading
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from types import TracebackType
-from typing import Protocol, Self
+from typing import Protocol
 
 from lancewal_core.catalog.entry import TableEntry
 from lancewal_core.catalog.opened import catalog_of
@@ -51,8 +50,8 @@ class PublishingObserver(Protocol):
 
 
 class Publisher:
-    """Publisher of one cut, in a thread that runs inside ``with``.  ``made`` makes the cut in that thread.  The stack
-    ends what ``made`` has started.
+    """Publisher of one cut.  ``run`` is the work of a thread, in which ``made`` makes the cut.  The stack ends what
+    ``made`` has started.
     """
 
     def __init__(
@@ -64,7 +63,6 @@ class Publisher:
         clock: Clock,
     ) -> None:
         self.name, self._every_s, self._made, self._shown, self._clock = name, every_s, made, shown, clock
-        self._over = threading.Event()
         self._began_ms = clock.now_ms()
         self._as_of_ms: int | None = None
         """Time as of which the cut has what was asked for; None before the first turn that tells."""
@@ -74,34 +72,26 @@ class Publisher:
         self.problem: str | None = None
         """Why the cut is not as new as it should be; None if it is."""
 
-    def __enter__(self) -> Self:
+    def run(self, over: threading.Event) -> None:
+        """Publish the cut until ``over`` is set."""
         self._shown.cut_age(self.name, self._age_s)
-        threading.Thread(target=self._run, name=f"lancewal-cut-{self.name}", daemon=True).start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._over.set()
-
-    def _run(self) -> None:
         with ExitStack() as stack:
             cut: MovingCut | None = None
-            while not self._over.is_set():
+            while not over.is_set():
                 again_s = self._every_s
                 try:
                     if cut is None:
                         with ExitStack() as begun:
-                            cut = self._made(self._over.wait, begun)
+                            cut = self._made(over.wait, begun)
                             stack.push(begun.pop_all())
                     began = self._clock.monotonic()
                     turn = cut.turn()
                     again_s = turn.again_s
-                    if not self._over.is_set():  # a turn that was broken off names tables that do not lag
+                    if not over.is_set():  # a turn that was broken off names tables that do not lag
                         self._show(turn, self._clock.monotonic() - began)
                 except Exception as error:  # the thread must not end: nobody would see that the cut grows old
                     self._not_published(error)
-                self._over.wait(again_s)
+                over.wait(again_s)
             if cut is not None:
                 cut.close()
 

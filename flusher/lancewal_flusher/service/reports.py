@@ -17,7 +17,6 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable, Sequence
-from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
 
 from lancewal_core.catalog.report import Server, TableReport
@@ -86,9 +85,7 @@ class CatalogReports:
         threading.Thread(target=self._run, name="lancewal-catalog", daemon=True).start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._over.set()
         self._left.set()
 

@@ -30,6 +30,7 @@ from lancewal_core.open import Address
 from lancewal_core.process.health import Problem
 from lancewal_core.process.silence import STORE, SilenceWatch
 from lancewal_core.process.status.report import TableStatus
+from lancewal_core.process.tasks import own_thread
 from lancewal_core.region.states import RegionStates
 from lancewal_core.rows.ttl import Ttl
 from lancewal_core.settings.load import Settings
@@ -124,7 +125,7 @@ class FlusherTable:
         if self._reports is not None:
             stack.enter_context(self._reports)
         for cut in self._cuts:
-            stack.enter_context(cut)
+            stack.enter_context(own_thread(f"cut-{cut.name}", cut.run))
         if self.settings.flusher.visibility_interval_s:
             stack.enter_context(visibility_of(self))
 

@@ -16,14 +16,15 @@ Guarantees
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 from lancewal_core.errors import LancewalError
 from lancewal_core.names.ids import Position, Region
 from lancewal_core.process.clock import Clock
+from lancewal_core.process.tasks import own_thread
 
 TIMEOUT_S = 60.0
 POLL_S = 0.1
@@ -131,24 +132,17 @@ class Visibility:
         self.seen.measured(behind)
 
 
-@contextmanager
-def measuring(interval_s: float, made: Callable[[Callable[[float], bool]], Visibility]) -> Iterator[None]:
+def measuring(interval_s: float, made: Callable[[Callable[[float], bool]], Visibility]) -> AbstractContextManager[None]:
     """Measure every ``interval_s`` in a thread, inside the ``with`` block.
 
     ``made`` gets a function that pauses for some seconds and returns whether the thread must end.
     """
-    over = threading.Event()
-    visibility = made(over.wait)
 
-    def run() -> None:
-        while True:
+    def run(over: threading.Event) -> None:
+        visibility = made(over.wait)
+        while not over.is_set():
             began = visibility.clock.monotonic()
             visibility.measure()
-            if over.wait(max(0.0, interval_s - (visibility.clock.monotonic() - began))):
-                return
+            over.wait(max(0.0, interval_s - (visibility.clock.monotonic() - began)))
 
-    threading.Thread(target=run, name="lancewal-visibility", daemon=True).start()
-    try:
-        yield
-    finally:
-        over.set()
+    return own_thread("visibility", run)

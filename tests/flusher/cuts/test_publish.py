@@ -21,7 +21,7 @@ from lancewal_core.errors import CatalogUnavailable, InvalidSettings
 from lancewal_core.names.ids import Position
 from lancewal_core.open import Address
 from lancewal_core.process.clock import SystemClock
-from lancewal_core.process.tasks import ThreadTasks
+from lancewal_core.process.tasks import ThreadTasks, own_thread
 from lancewal_core.region.states import RegionStates
 from lancewal_core.settings.load import Settings
 from lancewal_core.settings.sections import MovingCutSettings
@@ -83,7 +83,8 @@ def test_what_holds_a_cut_back_and_how_old_it_is_are_shown() -> None:
     with capture_logs() as logged, ExitStack() as stack:
         metrics = FlusherMetrics(clock, "t", FlusherEvents(table="t"))
         made = cast(Callable[[Callable[[float], bool], ExitStack], MovingCut], lambda pause, stack: turns)
-        publisher = stack.enter_context(Publisher("live", 0.0, made, metrics, clock))
+        publisher = Publisher("live", 0.0, made, metrics, clock)
+        stack.enter_context(own_thread("cut", publisher.run))
 
         def problem() -> str | None:
             return publisher.problem
@@ -146,7 +147,7 @@ def test_a_flusher_that_starts_shows_how_old_the_cut_is(first: CutTurn, age_s: f
     clock, turns = ManualClock(epoch_ms=NOW_MS), Turns()
     metrics = FlusherMetrics(clock, "t", FlusherEvents(table="t"))
     made = cast(Callable[[Callable[[float], bool], ExitStack], MovingCut], lambda pause, stack: turns)
-    with Publisher("live", 0.0, made, metrics, clock):
+    with own_thread("cut", Publisher("live", 0.0, made, metrics, clock).run):
         for turn in (first, CutTurn(first.cut, held={"a": "late"})):
             assert turns.taken.acquire(timeout=AWAITED_S)
             turns.next.append(turn)
@@ -167,7 +168,8 @@ def test_a_cut_that_cannot_be_made_is_tried_again_and_leaves_nothing_open() -> N
         stack.callback(closed.append, 1)
         raise ValueError("odd")
 
-    with Publisher("live", 0.0, failing, metrics, ManualClock()) as publisher:
+    publisher = Publisher("live", 0.0, failing, metrics, ManualClock())
+    with own_thread("cut", publisher.run):
         until(lambda: len(closed) > 2)
         until(lambda: publisher.problem == "cut live is not published: ValueError: odd")
 
