@@ -26,7 +26,7 @@ from lancewal_core.settings.sections import is_of_envelope
 from lancewal_ingest.decode.headers import HeaderColumns
 from lancewal_ingest.decode.naming import OtherName
 from lancewal_ingest.decode.part import DecodedPart, present_bitmap, present_column
-from lancewal_ingest.decode.value_decoder import Weights
+from lancewal_ingest.decode.value_decoder import Weights, mask_of
 from lancewal_ingest.decode.weight import lengths
 from lancewal_kafka.records import Records
 
@@ -84,7 +84,7 @@ class MetadataColumns:
             columns[place] = cells.take(indexes)
             if bad is not None:
                 sets = part.ops.to_numpy() != Op.DELETE
-                number = int((bad.take(indexes).to_numpy(zero_copy_only=False) & sets).sum())
+                number = int((mask_of(bad.take(indexes)) & sets).sum())
                 if number:
                     counts[OtherName("not_utf8", self._rows.columns.names[place])] += number
         return replace(part, columns=columns, present=self._with_bits(part.present))
@@ -129,7 +129,7 @@ class MetadataColumns:
         if present.null_count == len(present):
             return present
         bitmaps = np.frombuffer(b"".join(present.drop_null().to_pylist()), np.uint8).reshape(-1, len(self._bits))
-        return present_column(_valid(present), bitmaps | self._bits)
+        return present_column(mask_of(present.is_valid()), bitmaps | self._bits)
 
 
 def as_times(times: npt.NDArray[np.int64]) -> pa.Array:
@@ -143,7 +143,7 @@ def _as_text(cells: pa.Array) -> tuple[pa.Array, pa.Array | None]:
     except pa.ArrowInvalid:
         texts = list(map(_text, cells.to_pylist()))
         found = pa.array(texts, pa.string())
-        return found, pa.array(found.is_null().to_numpy(zero_copy_only=False) & _valid(cells))
+        return found, pa.array(mask_of(found.is_null()) & mask_of(cells.is_valid()))
 
 
 def _text(cell: bytes | None) -> str | None:
@@ -151,8 +151,3 @@ def _text(cell: bytes | None) -> str | None:
         return None if cell is None else cell.decode()
     except UnicodeDecodeError:
         return None
-
-
-def _valid(cells: pa.Array) -> npt.NDArray[np.bool_]:
-    valid: npt.NDArray[np.bool_] = cells.is_valid().to_numpy(zero_copy_only=False)
-    return valid

@@ -43,6 +43,7 @@ from lancewal_ingest.decode.value_decoder import (
     NamesNoSchema,
     Places,
     ValueDecoder,
+    mask_of,
 )
 from lancewal_ingest.decode.weight import PIECE_BYTES, pieces
 
@@ -133,7 +134,7 @@ class EncodedKeys(NamesNoSchema):
             return {}
         keys = given.keys
         encoded = self._codec.encode_batch([rows.column(name) for name in self._region_key])
-        same = pc.equal(encoded, pa.array(keys, pa.binary())).fill_null(False).to_numpy(zero_copy_only=False)
+        same = mask_of(pc.equal(encoded, pa.array(keys, pa.binary())))
         return {place: self._refusal(keys[place]) for place in np.flatnonzero(~same).tolist()}
 
     def _refusal(self, key: bytes | None) -> Refusal:
@@ -167,7 +168,7 @@ class FormsByName:
         for schema, path, indexes in self.named(given.keys, given.headers):
             beside = np.zeros(len(indexes), np.bool_)
             if header is not None:
-                beside = header.take(pa.array(indexes)).is_valid().to_numpy(zero_copy_only=False)
+                beside = mask_of(header.take(pa.array(indexes)).is_valid())
             for in_header, some in ((False, indexes[~beside]), (True, indexes[beside])):
                 if len(some):
                     yield key_form(schema, path, in_header=in_header), some
@@ -234,10 +235,10 @@ class ComparedKeys:
         text = self._text
         if text is None:
             return {**self._of_other_forms(given), **self._differing(given, rows, np.arange(rows.num_rows))}
-        same = pc.equal(text.of(rows), pa.array(given.keys, pa.binary())).fill_null(False)
-        if pc.all(same).as_py():
+        same = mask_of(pc.equal(text.of(rows), pa.array(given.keys, pa.binary())))
+        if same.all():
             return {}
-        others = np.flatnonzero(~same.to_numpy(zero_copy_only=False))
+        others = np.flatnonzero(~same)
         return self._differing(given.some(others), rows, others)
 
     def _of_other_forms(self, given: GivenKeys) -> dict[int, Refusal]:
@@ -270,7 +271,7 @@ class ComparedKeys:
         same = np.ones(len(places), np.bool_)
         for name, column in zip(self._region_key, columns, strict=True):
             ours = rows.column(name) if whole else rows.column(name).take(pa.array(places))
-            same &= pc.equal(storage(column), storage(ours)).to_numpy(zero_copy_only=False)
+            same &= mask_of(pc.equal(storage(column), storage(ours)))
         if self._called and same.any():
             first = int(np.flatnonzero(same)[0])
             row = {name: column[first].as_py() for name, column in zip(self._region_key, columns, strict=True)}

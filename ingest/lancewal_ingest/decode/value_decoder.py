@@ -58,6 +58,12 @@ NamedMessage = tuple[SchemaKey, tuple[int, ...], npt.NDArray[np.int64]]
 """A schema, the path to a message of it, and the indexes of the values that name both."""
 
 
+def mask_of(truths: pa.Array) -> Mask:
+    """Return Arrow's booleans as a mask, in which null is false."""
+    mask: Mask = truths.fill_null(False).to_numpy(zero_copy_only=False)
+    return mask
+
+
 @dataclass(frozen=True, slots=True)
 class Places:
     """Partitions and offsets of records."""

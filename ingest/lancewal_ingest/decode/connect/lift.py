@@ -21,7 +21,7 @@ from lancewal_ingest.decode.framed.cells import BytesCell, FloatCell, NumberCell
 from lancewal_ingest.decode.framed.cursors import Cursors
 from lancewal_ingest.decode.json.transport import lift_vector, rows_with
 from lancewal_ingest.decode.outcomes import Refusal
-from lancewal_ingest.decode.value_decoder import Mask
+from lancewal_ingest.decode.value_decoder import Mask, mask_of
 
 
 class Fault(NamedTuple):
@@ -43,7 +43,7 @@ def lifted(cell: Cell, array: pa.Array, faults: list[Fault]) -> pa.Array:
 def _lift(cell: Cell, array: pa.Array, live: Mask | None, note: Note) -> pa.Array:
     """``live``: values whose struct is not null; None if all are."""
     if array.null_count and not isinstance(cell, ChoiceCell):
-        missing = ~_valid(array) if live is None else ~_valid(array) & live
+        missing = ~mask_of(array.is_valid()) if live is None else ~mask_of(array.is_valid()) & live
         if missing.any():
             note(
                 missing, "malformed", f"column {cell.path!r}: expected a value, its schema says that it is not optional"
@@ -71,13 +71,8 @@ def _value(cell: Cell, array: pa.Array, note: Note) -> pa.Array:
     return array
 
 
-def _valid(array: pa.Array) -> Mask:
-    valid: Mask = array.is_valid().to_numpy(zero_copy_only=False)
-    return valid
-
-
 def _numbers(cell: NumberCell, array: pa.Array, note: Note) -> pa.Array:
-    live = _valid(array) if array.null_count else None
+    live = mask_of(array.is_valid()) if array.null_count else None
     values = array if live is None else array.fill_null(0)
     found, wrong = numbers(cell, values.to_numpy().astype(np.int64), live)
     if wrong is not None and live is not None:
@@ -89,7 +84,7 @@ def _numbers(cell: NumberCell, array: pa.Array, note: Note) -> pa.Array:
 
 def _of_bytes(cell: DecimalCell | BytesCell, array: pa.Array, note: Note) -> pa.Array:
     """Return decimals or vectors of their bytes."""
-    live = _valid(array) if array.null_count else None
+    live = mask_of(array.is_valid()) if array.null_count else None
     if len(array) == 0:
         return pa.array([], cell.column)
     _, ends, data = array.buffers()
@@ -148,7 +143,7 @@ def _map(cell: MapCell, array: pa.Array, note: Note) -> pa.Array:
 def _struct(cell: StructCell, array: pa.Array, note: Note) -> pa.Array:
     column = cell.column
     held = {place: member for member, place in cell.members if place is not None}
-    live = _valid(array) if array.null_count else None
+    live = mask_of(array.is_valid()) if array.null_count else None
     children = []
     # A null struct may have children that are not null: the reference path builds such arrays.
     given = array.flatten()
@@ -159,6 +154,10 @@ def _struct(cell: StructCell, array: pa.Array, note: Note) -> pa.Array:
             continue
         if child.null_count < len(child):
             path = f"{cell.path}.{name}"
-            note(_valid(child), "malformed", f"column {path!r}: expected nothing, the schema has no such field")
+            note(
+                mask_of(child.is_valid()),
+                "malformed",
+                f"column {path!r}: expected nothing, the schema has no such field",
+            )
         children.append(pa.nulls(len(child), column.field(place).type))
     return pa.StructArray.from_arrays(children, fields=list(column), mask=array.is_null())

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from lancewal_ingest.decode.framed.cells import BytesCell, FloatCell, NumberCell, UuidTextCell
 from lancewal_ingest.decode.framed.cursors import Cursors, Integers
-from lancewal_ingest.decode.value_decoder import Mask
+from lancewal_ingest.decode.value_decoder import Mask, mask_of
 
 ITEMS_AT_ONCE = 1 << 17
 """Integers in lists that are read at once."""
@@ -178,7 +178,7 @@ def vectors(column: pa.DataType, items: pa.Array, cursors: Cursors, counts: Inte
     )
     values = values.reshape(-1, size)
     if items.null_count:
-        nulls = items.is_null().to_numpy(zero_copy_only=False).reshape(-1, size).any(axis=1)
+        nulls = mask_of(items.is_null()).reshape(-1, size).any(axis=1)
         cursors.doubtful[np.flatnonzero(filled)[nulls]] = True
     if len(values) < len(counts):
         values = _spread(values, filled)

@@ -32,7 +32,7 @@ import pyarrow as pa
 from lancewal_core.names.ids import SchemaKey
 from lancewal_ingest.decode.framed.payloads import Payloads
 from lancewal_ingest.decode.outcomes import WRONG_FORMAT, Refusal
-from lancewal_ingest.decode.value_decoder import Indexes, RefusedValue
+from lancewal_ingest.decode.value_decoder import Indexes, RefusedValue, mask_of
 
 SCHEMA_HEADER = "__value_schema_id"
 _ID_BYTES, _GUID_BYTES = 5, 17
@@ -141,7 +141,7 @@ class FrameReader:
                 except Refusal as refusal:
                     refused.append(RefusedValue.of(index, refusal))
         if named is not None:  # a header has the frame, and the value is the payload alone
-            nbytes[named.is_valid().to_numpy(zero_copy_only=False)] = 0
+            nbytes[mask_of(named.is_valid())] = 0
         payloads = Payloads.of(values, nbytes)
         framed = []
         for (key, path), some in found.items():

@@ -28,7 +28,7 @@ from lancewal_ingest.decode.json.defaults import Defaults, filled
 from lancewal_ingest.decode.naming import Naming, OtherName
 from lancewal_ingest.decode.outcomes import Refusal
 from lancewal_ingest.decode.part import DecodedPart
-from lancewal_ingest.decode.value_decoder import DecodedValues, Ops, RefusedValue
+from lancewal_ingest.decode.value_decoder import DecodedValues, Ops, RefusedValue, mask_of
 from lancewal_ingest.decode.weight import pieces
 
 Chunk = tuple[npt.NDArray[np.int64], Cursors]
@@ -117,7 +117,7 @@ class TypedPayloads(ABC):
             doubtful = cursors.doubtful
             for key in self._keys:
                 if columns[key].null_count:
-                    doubtful |= columns[key].is_null().to_numpy(zero_copy_only=False)
+                    doubtful |= mask_of(columns[key].is_null())
             if doubtful.any():
                 singly.append(chosen[doubtful])
                 kept = pa.array(~doubtful)

@@ -31,7 +31,7 @@ from lancewal_ingest.decode.json.forms import Shape, ShapeReader, Spelling
 from lancewal_ingest.decode.json.other_names import fields_with_former, one_name_each
 from lancewal_ingest.decode.json.transport import either, lift, transport_type
 from lancewal_ingest.decode.naming import Naming
-from lancewal_ingest.decode.value_decoder import Mask
+from lancewal_ingest.decode.value_decoder import Mask, mask_of
 
 TEXT_BYTES_MAX = 1 << 30
 """Longest text that is given to Arrow, whose blocks and string columns have 32-bit lengths."""
@@ -130,7 +130,7 @@ class ColumnReader:
             doubtful = either(doubtful, doubts)
         for place in self._key_places:
             if arrays[place].null_count:
-                missing: Mask = arrays[place].is_null().to_numpy(zero_copy_only=False)
+                missing = mask_of(arrays[place].is_null())
                 doubtful = either(doubtful, missing)
         return Columns(arrays, doubtful)
 

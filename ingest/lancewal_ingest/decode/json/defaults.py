@@ -15,7 +15,7 @@ from lancewal_ingest.decode.json.cells import array_of, cell_reader
 from lancewal_ingest.decode.json.strict import parse_value
 from lancewal_ingest.decode.naming import Form, Names, Naming
 from lancewal_ingest.decode.outcomes import Refusal
-from lancewal_ingest.decode.value_decoder import Ops
+from lancewal_ingest.decode.value_decoder import Ops, mask_of
 
 _SHOWN = 100
 
@@ -57,7 +57,7 @@ class Defaults:
             column = columns[place]
             if not column.null_count:
                 continue
-            absent = column.is_null().to_numpy(zero_copy_only=False) & (ops == Op.UPSERT)
+            absent = mask_of(column.is_null()) & (ops == Op.UPSERT)
             for row in np.flatnonzero(absent).tolist():
                 # A value without these letters holds no null, so the column is absent.
                 if b"null" in values[row] and not self._names[place].isdisjoint(orjson.loads(values[row])):

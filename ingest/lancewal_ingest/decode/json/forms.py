@@ -37,7 +37,7 @@ from lancewal_ingest.decode.json.strict import parse_value
 from lancewal_ingest.decode.json.transport import ZONE, cast_text, either, lift, timestamp_form, transport_type
 from lancewal_ingest.decode.naming import Form, Names, Naming
 from lancewal_ingest.decode.outcomes import Refusal
-from lancewal_ingest.decode.value_decoder import Mask
+from lancewal_ingest.decode.value_decoder import Mask, mask_of
 
 Lift = Callable[[pa.Array], tuple[pa.Array, Mask | None]]
 Shape = tuple[int, ...]
@@ -207,8 +207,8 @@ def _integers(array: pa.Array) -> npt.NDArray[np.int64]:
 
 def _from_decimals(array: pa.Array, shift: int, type_: pa.DataType) -> tuple[pa.Array, Mask | None]:
     limbs = np.frombuffer(array.buffers()[1], np.int64).reshape(-1, 4)[array.offset : array.offset + len(array)]
-    low = np.where(_valid(array), limbs[:, 0], 0)
-    wide: Mask = (limbs[:, 1:] != (limbs[:, :1] >> 63)).any(axis=1) & _valid(array)
+    low = np.where(mask_of(array.is_valid()), limbs[:, 0], 0)
+    wide: Mask = (limbs[:, 1:] != (limbs[:, :1] >> 63)).any(axis=1) & mask_of(array.is_valid())
     return _instants(np.where(wide, 0, low), array, shift, type_, wide)
 
 
@@ -228,14 +228,9 @@ def _instants(
         far = (instants < first) | (instants >= last) | (rest != 0)
     far = far if wide is None else far | wide
     # A null is 0 here, which is near enough.
-    nulls = None if array.null_count == 0 else ~_valid(array)
+    nulls = None if array.null_count == 0 else ~mask_of(array.is_valid())
     found = pa.array(instants, mask=nulls).cast(pa.timestamp(type_.unit)).cast(type_)
     return found, far if far.any() else None
-
-
-def _valid(array: pa.Array) -> Mask:
-    valid: Mask = array.is_valid().to_numpy(zero_copy_only=False)
-    return valid
 
 
 def _with_zone(array: pa.Array, type_: pa.DataType) -> tuple[pa.Array, Mask | None]:
@@ -245,7 +240,7 @@ def _with_zone(array: pa.Array, type_: pa.DataType) -> tuple[pa.Array, Mask | No
     zoned = pc.match_substring_regex(array, f"{ZONE}$")
     zoned_times, zoned_doubts = lift(pc.if_else(zoned, array, pa.scalar(None, pa.string())), type_)
     zoneless = zoneless.cast(pa.int64()).cast(type_)
-    left: Mask = doubts & ~pc.fill_null(zoned, False).to_numpy(zero_copy_only=False)
+    left = doubts & ~mask_of(zoned)
     return pc.coalesce(zoneless, zoned_times), either(left if left.any() else None, zoned_doubts)
 
 
@@ -273,7 +268,7 @@ def _vectors(array: pa.Array, type_: pa.DataType) -> tuple[pa.Array, Mask | None
     items = np.frombuffer(b"".join(data or bytes(form.itemsize) for data in given), form.base)
     missing: Mask = np.array([data is None for data in given], np.bool_)
     found = pa.FixedSizeListArray.from_arrays(pa.array(items), type=type_, mask=pa.array(missing))
-    other: Mask = missing & _valid(array)
+    other: Mask = missing & mask_of(array.is_valid())
     return found, other if other.any() else None
 
 
@@ -282,5 +277,4 @@ def _truths(array: pa.Array) -> tuple[pa.Array, Mask | None]:
     known = pc.or_(true, pc.equal(array, "false"))
     if pc.all(known).as_py() is not False:
         return true, None
-    other: Mask = pc.fill_null(pc.invert(known), False).to_numpy(zero_copy_only=False)
-    return true, other
+    return true, mask_of(pc.invert(known))

@@ -13,6 +13,7 @@ import pyarrow as pa
 from lancewal_core.rows.schema import RowSchema
 from lancewal_ingest.decode.naming import Names
 from lancewal_ingest.decode.part import present_bitmap, present_column
+from lancewal_ingest.decode.value_decoder import mask_of
 
 _KEPT = 1024
 """Most orders of names whose bitmaps are kept."""
@@ -38,9 +39,7 @@ class PresenceReader:
         places = np.flatnonzero(patches)
         bits = np.zeros((len(places), len(columns)), dtype=np.bool_)
         for number, column in enumerate(columns):
-            bits[:, number] = (
-                True if column.null_count == 0 else column.is_valid().to_numpy(zero_copy_only=False)[places]
-            )
+            bits[:, number] = True if column.null_count == 0 else mask_of(column.is_valid())[places]
         bitmaps = np.packbits(bits, axis=1, bitorder="little")
         maybe_null = [row for row, place in enumerate(places.tolist()) if b"null" in values[place]]
         for row in maybe_null:

@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lancewal_ingest.decode.json.cells import FRACTION_DIGITS, base64_bytes
-from lancewal_ingest.decode.value_decoder import Mask
+from lancewal_ingest.decode.value_decoder import Mask, mask_of
 
 _UUID = "^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$"
 _NO_UUID = "0" * 32
@@ -90,8 +90,7 @@ def _large(array: pa.Array) -> Mask | None:
     exact = pc.less(pc.abs(array), pa.scalar(_EXACT[str(array.type)], array.type))
     if pc.all(exact).as_py() is not False:
         return None
-    large: Mask = pc.fill_null(pc.invert(exact), False).to_numpy(zero_copy_only=False)
-    return large
+    return mask_of(pc.invert(exact))
 
 
 def cast_text(array: pa.Array, type_: pa.DataType, form: str) -> tuple[pa.Array, Mask | None]:
@@ -101,8 +100,7 @@ def cast_text(array: pa.Array, type_: pa.DataType, form: str) -> tuple[pa.Array,
     plain = pc.match_substring_regex(array, form)
     if pc.all(plain).as_py() is not False:
         return array.cast(type_), None
-    other: Mask = pc.fill_null(pc.invert(plain), False).to_numpy(zero_copy_only=False)
-    return pc.if_else(plain, array, pa.scalar(None, pa.string())).cast(type_), other
+    return pc.if_else(plain, array, pa.scalar(None, pa.string())).cast(type_), mask_of(pc.invert(plain))
 
 
 def timestamp_form(type_: pa.DataType) -> str:
@@ -125,7 +123,7 @@ def _lift_times(array: pa.Array, type_: pa.DataType) -> tuple[pa.Array, Mask | N
 
 def _lift_uuids(array: pa.Array) -> tuple[pa.Array, Mask | None]:
     texts, doubts = cast_text(array, pa.string(), _UUID)
-    missing = _nulls(texts) if texts.null_count else None
+    missing = mask_of(texts.is_null()) if texts.null_count else None
     digits = "".join(pc.replace_substring(texts.fill_null(_NO_UUID), "-", "").to_pylist())
     ids = pa.Array.from_buffers(pa.binary(16), len(texts), [None, pa.py_buffer(binascii.unhexlify(digits))])
     if missing is not None:
@@ -141,7 +139,7 @@ def _lift_binary(array: pa.Array, type_: pa.DataType) -> tuple[pa.Array, Mask | 
     lifted = pa.array(decoded, type=type_)
     if lifted.null_count == array.null_count:
         return lifted, None
-    return lifted, _nulls(lifted) & ~_nulls(array)
+    return lifted, mask_of(lifted.is_null()) & ~mask_of(array.is_null())
 
 
 def _lift_struct(array: pa.Array, type_: pa.StructType) -> tuple[pa.Array, Mask | None]:
@@ -164,14 +162,14 @@ def lift_vector(array: pa.Array, type_: pa.FixedSizeListType) -> tuple[pa.Array,
     """Convert lists of items to vectors.  Also return a mask of the rows whose list is not a valid vector."""
     size = type_.list_size
     items, ends = array.values, array.offsets.to_numpy()
-    doubtful: Mask = (np.diff(ends) != size) & ~_nulls(array)
+    doubtful: Mask = (np.diff(ends) != size) & ~mask_of(array.is_null())
     large = _large(items) if pa.types.is_floating(items.type) else None
-    for doubts in (large, _nulls(items) if items.null_count else None):
+    for doubts in (large, mask_of(items.is_null()) if items.null_count else None):
         if doubts is not None:
             doubtful |= rows_with(doubts, array)
     if array.null_count == 0 and not doubtful.any():
         return pa.FixedSizeListArray.from_arrays(items, type=type_), None
-    missing = _nulls(array) | doubtful
+    missing = mask_of(array.is_null()) | doubtful
     numbers = items.fill_null(0).to_numpy()
     vectors = np.zeros((len(array), size), dtype=numbers.dtype)
     vectors[~missing] = numbers[ends[:-1][~missing, None] + np.arange(size)]
@@ -185,11 +183,6 @@ def rows_with(doubts: Mask, lists: pa.Array) -> Mask:
     ends = lists.offsets.to_numpy()
     rows[np.repeat(np.arange(len(lists)), np.diff(ends))[doubts]] = True
     return rows
-
-
-def _nulls(array: pa.Array) -> Mask:
-    nulls: Mask = array.is_null().to_numpy(zero_copy_only=False)
-    return nulls
 
 
 def either(first: Mask | None, second: Mask | None) -> Mask | None:

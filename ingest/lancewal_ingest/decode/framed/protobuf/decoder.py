@@ -28,7 +28,7 @@ from lancewal_ingest.decode.framed.typed import TypedFormat, TypedPayloads
 from lancewal_ingest.decode.json.defaults import filled
 from lancewal_ingest.decode.naming import Naming, OtherName
 from lancewal_ingest.decode.part import present_column
-from lancewal_ingest.decode.value_decoder import Ops
+from lancewal_ingest.decode.value_decoder import Ops, mask_of
 
 _FIRST_MESSAGE = (0,)
 
@@ -70,7 +70,7 @@ class ProtobufPayloads(TypedPayloads):
             if not column.null_count:
                 bits[:, place] = True
                 continue
-            valid = column.is_valid().to_numpy(zero_copy_only=False)
+            valid = mask_of(column.is_valid())
             bits[:, place] = valid[patches]
             if place in self._defaults:
                 columns[place] = filled(column, self._defaults[place], ~valid & (ops == Op.UPSERT))
