@@ -23,8 +23,9 @@ import pyarrow as pa
 import pyarrow.json as pj
 
 from lancewal_core.names.ids import Position, SchemaKey
+from lancewal_core.record_keys.key_choices import KeyFormat
 from lancewal_core.record_keys.key_form import KeyForm, key_form_written_out
-from lancewal_core.record_keys.key_format import KeyFormat, encode_region_key
+from lancewal_core.record_keys.key_format import encode_region_key
 from lancewal_core.rows.column_types import format_type
 from lancewal_core.rows.schema import RowSchema
 from lancewal_core.settings.sections import JsonForm

@@ -17,8 +17,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lancewal_core.rows.column_types import Column, storage
-from lancewal_core.rows.key_set import integer_like, integers
+from lancewal_core.rows.column_types import Column, integer_like, storage
+from lancewal_core.rows.key_set import integers
 from lancewal_core.rows.murmur2 import hashes
 
 Numbers = npt.NDArray[np.int64]

@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 
 from lancewal_core.errors import InvalidInput, InvalidSchema
 from lancewal_core.rows.byte_view import join_texts
-from lancewal_core.rows.column_types import integer_range
+from lancewal_core.rows.column_types import integer_range, is_text
 
 _ESCAPED = re.compile(r'[\x00-\x1f"\\\U00010000-\U0010ffff]')
 _ESCAPED_IN_ARRAYS = r'[\x00-\x1f"\\\x{10000}-\x{10ffff}]'
@@ -74,7 +74,7 @@ class JsonCompactCodec:
             raise InvalidSchema(f"the region key's columns have types {', '.join(map(str, wanted))}; got {types}")
         pieces: list[bytes | pa.Array] = []
         for field, column in zip(self._fields, columns, strict=True):
-            quote = b'"' if _is_text(field.type) else b""
+            quote = b'"' if is_text(field.type) else b""
             pieces += [b"," if pieces else b"{", _text(field.name) + b":" + quote, json_texts(column), quote]
         return join_texts([*pieces, b"}"])
 
@@ -106,17 +106,13 @@ def writes(type_: pa.DataType) -> Literal["text", "word"] | None:
     """Return how such keys write a column type: as a ``text`` in quotes, or as a ``word``.  None if they cannot hold
     the type.
     """
-    if _is_text(type_):
+    if is_text(type_):
         return "text"
     return "word" if pa.types.is_integer(type_) or pa.types.is_boolean(type_) else None
 
 
-def _is_text(type_: pa.DataType) -> bool:
-    return bool(pa.types.is_string(type_) or pa.types.is_large_string(type_))
-
-
 def _fits(type_: pa.DataType, value: object) -> bool:
-    if _is_text(type_):
+    if is_text(type_):
         return isinstance(value, str)
     if pa.types.is_boolean(type_) or isinstance(value, bool):
         return isinstance(value, bool) and bool(pa.types.is_boolean(type_))
@@ -147,7 +143,7 @@ def _escape(found: re.Match[str]) -> str:
 def json_texts(column: pa.Array) -> pa.Array:
     """Return the text of each value, without the quotes around it, as a binary array."""
     texts = column.cast(pa.string())
-    if _is_text(column.type):
+    if is_text(column.type):
         needs = pc.match_substring_regex(texts, _ESCAPED_IN_ARRAYS)
         if pc.any(needs).as_py():
             escaped = [_text(text)[1:-1].decode() for text in texts.filter(needs).to_pylist()]

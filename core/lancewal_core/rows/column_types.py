@@ -16,8 +16,8 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Sequence
-from typing import Any, TypeAlias
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeAlias, TypeVar
 from uuid import UUID
 
 import pyarrow as pa
@@ -59,6 +59,17 @@ _SHOWN = 200
 _UNITS = ("s", "ms", "us", "ns")
 _TIME_UNITS = {"time32": ("s", "ms"), "time64": ("us", "ns")}
 
+T = TypeVar("T")
+_WITH_PARAMETERS = (
+    "decimal128",
+    "timestamp",
+    "duration",
+    "list",
+    "struct",
+    "map",
+    "fixed_size_list",
+    "fixed_size_binary",
+)
 Column: TypeAlias = Any
 """``pyarrow.Array`` or ``pyarrow.ChunkedArray``."""
 
@@ -80,9 +91,8 @@ def integer_range(type_: pa.DataType) -> range:
 
 def of_first_release(type_: pa.DataType) -> bool:
     """Return whether the first release has the type, and all types within it."""
-    later = pa.types.is_time(type_) or pa.types.is_duration(type_) or pa.types.is_fixed_size_binary(type_)
-    later = later or pa.types.is_map(type_)
-    return not later and type_ not in _LATER and all(map(of_first_release, _within(type_)))
+    later = (pa.types.is_time, pa.types.is_duration, pa.types.is_fixed_size_binary, pa.types.is_map)
+    return not any(one in _LATER or any(is_later(one) for is_later in later) for one in nested_types(type_))
 
 
 def storage_type(type_: pa.DataType) -> pa.DataType:
@@ -148,11 +158,36 @@ def _shown(value: object) -> object:
 
 def has_map(type_: pa.DataType) -> bool:
     """Return whether the type is a map, or contains one."""
-    return bool(pa.types.is_map(type_)) or any(map(has_map, _within(type_)))
+    return any(map(pa.types.is_map, nested_types(type_)))
 
 
-def _within(type_: pa.DataType) -> list[pa.DataType]:
-    return [type_.field(place).type for place in range(type_.num_fields)]
+def has_struct(type_: pa.DataType) -> bool:
+    """Return whether the type is a struct, or contains one."""
+    return any(map(pa.types.is_struct, nested_types(type_)))
+
+
+def nested_types(type_: pa.DataType) -> Iterator[pa.DataType]:
+    """Yield the type, and all types within it."""
+    yield type_
+    for place in range(type_.num_fields):
+        yield from nested_types(type_.field(place).type)
+
+
+def is_text(type_: pa.DataType) -> bool:
+    """Return whether the values are texts."""
+    return bool(pa.types.is_string(type_) or pa.types.is_large_string(type_))
+
+
+def is_bytes(type_: pa.DataType) -> bool:
+    """Return whether the values are bytes, of one size or of any."""
+    variable = pa.types.is_binary(type_) or pa.types.is_large_binary(type_)
+    return bool(variable or pa.types.is_fixed_size_binary(type_))
+
+
+def integer_like(type_: pa.DataType) -> bool:
+    """Return whether Arrow stores the values as integers that may be keys."""
+    times = pa.types.is_timestamp(type_) or pa.types.is_date32(type_) or pa.types.is_time(type_)
+    return bool(pa.types.is_integer(type_) or times)
 
 
 def format_type(type_: pa.DataType) -> str:
@@ -215,18 +250,7 @@ _NEAREST = {name: type_ for type_, names in _ELSEWHERE.items() for name in names
 def _hint(name: str) -> str:
     """Return `` (did you mean ...?)``, or nothing if no type is similar."""
     plain = name.lower()
-    parts = [
-        "decimal128",
-        "timestamp",
-        *_TIME_UNITS,
-        "duration",
-        "list",
-        "struct",
-        "map",
-        "fixed_size_list",
-        "fixed_size_binary",
-    ]
-    known = [*_PLAIN, *parts]
+    known = [*_PLAIN, *_TIME_UNITS, *_WITH_PARAMETERS]
     like = difflib.get_close_matches(plain, known, 1, 0.6)
     found = _NEAREST.get(plain) or (like[0] if like else "")
     return f" (did you mean {found}?)" if found else ""
@@ -281,78 +305,69 @@ class _Parser:
             return _PLAIN[name]
         match name:
             case "decimal128":
-                self._take("(")
-                precision = self._number()
-                self._take(",")
-                scale = self._number()
-                self._take(")")
+                precision, scale = self._between("(", self._two_numbers, ")")
                 if not 1 <= precision <= 38 or scale > precision:
                     raise self._fail("a precision of 1 to 38 and a scale of at most the precision")
                 return pa.decimal128(precision, scale)
             case "timestamp":
-                self._take("[")
-                unit = self._unit(_UNITS)
-                zone = None
-                if self._next() == ",":
-                    self._take(",")
-                    zone = self._take(expected="the zone UTC")
-                    if zone != "UTC":
-                        raise self._fail("the zone UTC (instants are stored in UTC)")
-                self._take("]")
-                return pa.timestamp(unit, tz=zone)
+                return self._between("[", self._timestamp, "]")
             case "time32" | "time64" | "duration":
-                self._take("[")
-                unit = self._unit(_TIME_UNITS.get(name, _UNITS))
-                self._take("]")
-                return (
-                    pa.duration(unit)
-                    if name == "duration"
-                    else pa.time32(unit)
-                    if name == "time32"
-                    else pa.time64(unit)
-                )
+                unit = self._between("[", lambda: self._unit(_TIME_UNITS.get(name, _UNITS)), "]")
+                return {"time32": pa.time32, "time64": pa.time64, "duration": pa.duration}[name](unit)
             case "fixed_size_binary":
-                self._take("[")
-                size = self._number()
-                self._take("]")
+                size = self._between("[", self._number, "]")
                 if not 1 <= size <= FIXED_BYTES_MAX:
                     raise self._fail(f"a size of 1 to {FIXED_BYTES_MAX} bytes")
                 return pa.binary(size)
             case "list":
-                self._take("<")
-                item = self.type()
-                self._take(">")
-                return pa.list_(item)
+                return pa.list_(self._between("<", self.type, ">"))
             case "fixed_size_list":
-                self._take("<")
-                item = self.type()
-                self._take(">")
-                self._take("[")
-                size = self._number()
-                self._take("]")
+                item = self._between("<", self.type, ">")
+                size = self._between("[", self._number, "]")
                 if item not in VECTOR_ITEMS or not 1 <= size <= _LIST_SIZE_MAX:
                     raise self._fail("float32, float64 or uint8 items and a size of 1 to 2^31 - 1")
                 return pa.list_(item, size)
             case "map":
-                self._take("<")
-                key = self.type()
-                if key != pa.string():
-                    raise self._fail("string as the type of a map's keys, before")
-                self._take(",")
-                item = self.type()
-                self._take(">")
-                return pa.map_(key, item)
+                return self._between("<", self._map, ">")
             case "struct":
-                self._take("<")
-                fields = [self._member()]
-                while self._next() == ",":
-                    self._take(",")
-                    fields.append(self._member())
-                self._take(">")
+                fields = self._between("<", self._members, ">")
                 if len({f.name for f in fields}) != len(fields):
                     raise self._fail("distinct member names")
                 return pa.struct(fields)
         raise self._fail(f"a known type{_hint(name)}")
+
+    def _between(self, opening: str, content: Callable[[], T], closing: str) -> T:
+        self._take(opening)
+        found = content()
+        self._take(closing)
+        return found
+
+    def _two_numbers(self) -> tuple[int, int]:
+        first = self._number()
+        self._take(",")
+        return first, self._number()
+
+    def _timestamp(self) -> pa.DataType:
+        unit = self._unit(_UNITS)
+        if self._next() != ",":
+            return pa.timestamp(unit)
+        self._take(",")
+        if self._take(expected="the zone UTC") != "UTC":
+            raise self._fail("the zone UTC (instants are stored in UTC)")
+        return pa.timestamp(unit, "UTC")
+
+    def _map(self) -> pa.DataType:
+        if self.type() != pa.string():
+            raise self._fail("string as the type of a map's keys, before")
+        self._take(",")
+        return pa.map_(pa.string(), self.type())
+
+    def _members(self) -> list[pa.Field]:
+        fields = [self._member()]
+        while self._next() == ",":
+            self._take(",")
+            fields.append(self._member())
+        return fields
 
     def _unit(self, units: Sequence[str]) -> str:
         unit = self._take(expected=f"a unit ({', '.join(units)})")

@@ -8,16 +8,14 @@ Guarantees, for two columns of one type and length
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
-
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lancewal_core.rows.column_types import Column
+
 Mask = npt.NDArray[np.bool_]
-Column: TypeAlias = Any
-"""``pyarrow.Array`` or ``pyarrow.ChunkedArray``."""
 
 
 def equal_rows(one: pa.Table, other: pa.Table) -> Mask:

@@ -31,8 +31,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lancewal_core.rows.column_types import storage
-from lancewal_core.rows.key_set import KeySet, integer_like, integers
+from lancewal_core.rows.column_types import integer_like, storage
+from lancewal_core.rows.key_set import KeySet, integers
 from lancewal_core.rows.schema import OP, PRESENT, Op, RowSchema
 
 Indices = npt.NDArray[np.int64]

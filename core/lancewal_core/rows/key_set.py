@@ -18,7 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lancewal_core.rows.column_types import Column, storage, storage_rows
+from lancewal_core.rows.column_types import Column, integer_like, storage, storage_rows
 from lancewal_core.rows.schema import RowSchema
 
 GROUP_ROWS = 262_144
@@ -192,11 +192,6 @@ class _Kernels:
 
 def _taken(column: Column, rows: Places) -> Column:
     return column.take(pa.array(rows))
-
-
-def integer_like(type_: pa.DataType) -> bool:
-    times = pa.types.is_timestamp(type_) or pa.types.is_date32(type_) or pa.types.is_time(type_)
-    return bool(pa.types.is_integer(type_) or times)
 
 
 def integers(column: Column) -> Places:

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
+from lancewal_core.rows.column_types import has_struct
+
 
 def own_rows(rows: pa.RecordBatch) -> pa.RecordBatch:
     """Return a copy of the rows.  A slice would keep the whole batch in memory for as long as it is kept."""
@@ -34,11 +36,6 @@ def whole_batches(rows: pa.Table) -> Iterator[pa.RecordBatch]:
 
 def _whole(array: pa.Array) -> pa.Array:
     return pa.concat_arrays([array]) if has_struct(array.type) and _is_cut(array) else array
-
-
-def has_struct(type_: pa.DataType) -> bool:
-    """Return whether the type is a struct, or contains one."""
-    return pa.types.is_struct(type_) or any(has_struct(type_.field(i).type) for i in range(type_.num_fields))
 
 
 def _is_cut(array: pa.Array) -> bool:

@@ -28,7 +28,7 @@ import pyarrow.compute as pc
 
 from lancewal_core.errors import ActionNeeded, InvalidInput, InvalidSchema
 from lancewal_core.rows.byte_view import byte_view, join_texts, uuid_texts
-from lancewal_core.rows.column_types import integer_range
+from lancewal_core.rows.column_types import integer_range, is_bytes, is_text
 
 _EPOCH = datetime.date(1970, 1, 1)
 _FIRST_DAY = (datetime.date.min - _EPOCH).days
@@ -217,9 +217,9 @@ def canonical_key(*values: object) -> bytes:
 
 
 def _kind_of(type_: pa.DataType) -> _Kind | None:
-    if pa.types.is_string(type_) or pa.types.is_large_string(type_):
+    if is_text(type_):
         return _STRING
-    if pa.types.is_binary(type_) or pa.types.is_large_binary(type_) or pa.types.is_fixed_size_binary(type_):
+    if is_bytes(type_):
         return _BINARY
     if type_ == pa.uuid():
         return _UUID

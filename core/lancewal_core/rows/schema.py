@@ -23,6 +23,7 @@ from functools import cached_property
 import pyarrow as pa
 
 from lancewal_core.errors import InvalidSchema
+from lancewal_core.rows.column_types import integer_like, is_bytes, is_text
 
 OFFSET = "_offset"
 TIMESTAMP = "_timestamp"
@@ -195,20 +196,8 @@ def check_row_schema(rows: RowSchema) -> None:
 
 
 def _check_key_type(name: str, type_: pa.DataType) -> None:
-    allowed = (
-        pa.types.is_integer(type_)
-        or pa.types.is_boolean(type_)
-        or pa.types.is_string(type_)
-        or pa.types.is_large_string(type_)
-        or pa.types.is_binary(type_)
-        or pa.types.is_large_binary(type_)
-        or pa.types.is_fixed_size_binary(type_)
-        or type_ == pa.uuid()
-        or pa.types.is_date32(type_)
-        or pa.types.is_timestamp(type_)
-        or pa.types.is_time(type_)
-    )
-    if not allowed:
+    plain = integer_like(type_) or is_text(type_) or is_bytes(type_)
+    if not plain and not pa.types.is_boolean(type_) and type_ != pa.uuid():
         raise InvalidSchema(
             f"table.primary_key: column {name!r} has type {type_}; keys are strings, integers, booleans, "
             "dates, times of day, timestamps, uuids or binaries"

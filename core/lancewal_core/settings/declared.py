@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from lancewal_core.errors import InvalidSchema
 from lancewal_core.record_keys.key_format import check_region_key, has_region_key
-from lancewal_core.rows.column_types import parse_type
+from lancewal_core.rows.column_types import is_text, parse_type
 from lancewal_core.rows.schema import RowSchema, check_row_schema
 from lancewal_core.rows.ttl import Ttl, check_ttl
 from lancewal_core.settings.sections import (
@@ -31,11 +31,6 @@ from lancewal_core.settings.sections import (
     metadata_types,
 )
 
-
-def _is_text(type_: pa.DataType) -> bool:
-    return type_ in (pa.string(), pa.large_string())
-
-
 _FITS: Mapping[JsonForm, tuple[str, Callable[[pa.DataType], bool]]] = {
     "epoch_s": ("timestamp", pa.types.is_timestamp),
     "epoch_ms": ("timestamp", pa.types.is_timestamp),
@@ -45,11 +40,11 @@ _FITS: Mapping[JsonForm, tuple[str, Callable[[pa.DataType], bool]]] = {
         "integer or float (decimals take a number in a string without it)",
         lambda type_: pa.types.is_integer(type_) or pa.types.is_floating(type_),
     ),
-    "text": ("string", _is_text),
+    "text": ("string", is_text),
     "bool_text": ("bool", pa.types.is_boolean),
-    "raw": ("string", _is_text),
-    "json_text": ("string", _is_text),
-    "number": ("string", _is_text),
+    "raw": ("string", is_text),
+    "json_text": ("string", is_text),
+    "number": ("string", is_text),
     "base64": ("vector", pa.types.is_fixed_size_list),
 }
 """Types of the columns that may have a form: in words, and as a test."""

@@ -52,6 +52,7 @@ from lancewal_core.names import paths
 from lancewal_core.names.ids import LogId, Position, Region, Sequence
 from lancewal_core.names.proto import wal_segment_pb2
 from lancewal_core.names.words import NoWord, word
+from lancewal_core.rows.column_types import nested_types
 from lancewal_core.rows.own_rows import own_rows
 from lancewal_core.rows.record_times import RecordTimes, times_of_parts
 from lancewal_core.rows.row_range import RowRange, joined
@@ -608,14 +609,8 @@ def _check_schema(schema: pa.Schema) -> None:
     if not pa.schema(list(schema)[-len(system) :]).equals(system):
         raise InvalidSchema(f"a WAL batch ends with the columns {system.names}, not {schema.names[-len(system) :]}")
     for field in schema:
-        if _has_dictionary(field.type):
+        if any(map(pa.types.is_dictionary, nested_types(field.type))):
             raise InvalidSchema(f"column {field.name!r} is dictionary encoded, which a WAL batch cannot be")
-
-
-def _has_dictionary(type_: pa.DataType) -> bool:
-    if pa.types.is_dictionary(type_):
-        return True
-    return any(_has_dictionary(type_.field(i).type) for i in range(type_.num_fields))
 
 
 def _check_fence(fence: Fence) -> None:

@@ -22,8 +22,7 @@ import pyarrow as pa
 from lancewal_core.errors import ContractMismatch, InvalidSchema, StoreUnavailable
 from lancewal_core.names.ids import TableVersion
 from lancewal_core.open import Address, Folder
-from lancewal_core.rows.column_types import format_type, parse_type
-from lancewal_core.rows.own_rows import has_struct
+from lancewal_core.rows.column_types import format_type, has_struct, parse_type
 from lancewal_core.rows.schema import RowSchema
 from lancewal_core.rows.ttl import check_ttl
 from lancewal_core.settings.declared import declared_keys, declared_ttl, type_text

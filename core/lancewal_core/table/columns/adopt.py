@@ -22,8 +22,7 @@ import pyarrow as pa
 
 from lancewal_core.errors import ContractMismatch, InvalidInput, InvalidSchema
 from lancewal_core.rows.carry import Tree, fields_within, trees
-from lancewal_core.rows.column_types import format_type, parse_type
-from lancewal_core.rows.own_rows import has_struct
+from lancewal_core.rows.column_types import format_type, has_struct, parse_type
 from lancewal_core.rows.schema import is_reserved
 from lancewal_core.store.object_store import ObjectStore
 from lancewal_core.table.checks import blob_columns, misfits

@@ -31,8 +31,7 @@ import pyarrow as pa
 from lancewal_core.errors import InvalidInput, InvalidSchema, ObjectCorrupt
 from lancewal_core.names import paths
 from lancewal_core.rows.carry import Tree, fields_within, holding, tree_of, trees, widens, with_leaves
-from lancewal_core.rows.column_types import format_type, has_map, parse_type
-from lancewal_core.rows.own_rows import has_struct
+from lancewal_core.rows.column_types import format_type, has_map, has_struct, parse_type
 from lancewal_core.rows.schema import check_row_schema, is_reserved
 from lancewal_core.settings.declared import OF_ITSELF, ColumnSource, check_sources
 from lancewal_core.settings.sections import TYPED_FORMATS
