@@ -219,12 +219,10 @@ class DirectoryCatalog:
         return None if cut is None else _checked(cut, name, key)
 
     def _moving_family(self, name: str) -> Family:
-        def parse(key: str) -> int | None:
-            found = paths.parse_moving_cut_version(key)
-            return None if found is None or found[0] != name else found[1]
-
         prefix = paths.moving_cut_prefix(name)
-        return Family(prefix, lambda version: paths.moving_cut_version(name, version), parse)
+        return Family.of(
+            name, prefix, lambda version: paths.moving_cut_version(name, version), paths.parse_moving_cut_version
+        )
 
     # -- versions -------------------------------------------------------------------------------------------------
 

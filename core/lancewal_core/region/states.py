@@ -15,7 +15,7 @@ Guarantees
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import partial
@@ -62,11 +62,9 @@ class PageLook(Enum):
 def page_family(page: Page) -> Family:
     """Return the object keys of a page's versions, as a family."""
 
-    def parse(key: str) -> int | None:
-        found = paths.parse_page_version(key)
-        return None if found is None or found[0] != page else found[1]
-
-    return Family(paths.page_prefix(page), lambda version: paths.page_version(page, version), parse)
+    return Family.of(
+        page, paths.page_prefix(page), lambda version: paths.page_version(page, version), paths.parse_page_version
+    )
 
 
 def state_in(page: StatePage, region: Region, where: str, before: Before | None = None) -> RegionState | None:
@@ -204,12 +202,7 @@ class RegionStates:
         self, regions: Collection[Region], look: PageLook = PageLook.AHEAD
     ) -> dict[Region, RegionState | LancewalError | None]:
         """Return the newest state of each region, in their order; None if nobody has claimed it yet."""
-        pages = self._by_page(regions)
-        read = self._of_each(
-            lambda page: _each(pages[page], partial(self._read_in, page, pages[page], look)), list(pages)
-        )
-        answers = {region: answer for part in read for region, answer in part.items()}
-        return {region: answers[region] for region in regions}
+        return self._by_page(regions, partial(self._read_in, look=look))
 
     def read_sound(self, regions: Collection[Region]) -> Sound:
         """Read as ``read`` does, but return damage as the answer of the damaged regions.  Any other error is raised."""
@@ -234,14 +227,11 @@ class RegionStates:
     def swap_each(self, decisions: Mapping[Region, Decide]) -> dict[Region, Swap | LancewalError]:
         """Swap as ``swap`` does, but return an error as the answer of its region.  After an error without a verdict,
         the region's change may have landed or not."""
-        pages = self._by_page(decisions)
 
-        def of_page(page: Page) -> dict[Region, Swap | LancewalError]:
-            mine = {region: decisions[region] for region in pages[page]}
-            return _each(mine, partial(self._swap, page, mine))
+        def of_page(page: Page, regions: Collection[Region]) -> dict[Region, Swap | LancewalError]:
+            return self._swap(page, {region: decisions[region] for region in regions})
 
-        answers = {region: answer for part in self._of_each(of_page, list(pages)) for region, answer in part.items()}
-        return {region: answers[region] for region in decisions}
+        return self._by_page(decisions, of_page)
 
     def changed_at_ms(self, region: Region) -> int | None:
         """Return the time (Unix ms) at which the region's state, as read last, was written, by its writer's clock; None
@@ -322,18 +312,30 @@ class RegionStates:
                 self._known[page] = read
         return read
 
-    # -- parts ---------------------------------------------------------------------------------------------------
+    # -- of many -------------------------------------------------------------------------------------------------
 
-    def _by_page(self, regions: Collection[Region]) -> dict[Page, list[Region]]:
-        found: dict[Page, list[Region]] = {}
+    def _by_page(
+        self,
+        regions: Collection[Region],
+        of_page: Callable[[Page, Collection[Region]], dict[Region, T | LancewalError]],
+    ) -> dict[Region, T | LancewalError]:
+        """Return the answers for all regions, in their order.  An error of a page is the answer of each of its regions."""
+        pages: dict[Page, list[Region]] = {}
         for region in regions:
-            found.setdefault(Page.of(region, self._per_page, self._making), []).append(region)
-        return found
+            pages.setdefault(Page.of(region, self._per_page, self._making), []).append(region)
 
-    def _of_each(self, call: Callable[[Page], T], pages: Sequence[Page]) -> list[T]:
+        def answers(page: Page) -> dict[Region, T | LancewalError]:
+            try:
+                return of_page(page, pages[page])
+            except LancewalError as error:
+                return dict.fromkeys(pages[page], error)
+
         if self._tasks is None or len(pages) == 1:
-            return [call(page) for page in pages]
-        return self._tasks.map(call, pages)
+            parts = [answers(page) for page in pages]
+        else:
+            parts = self._tasks.map(answers, list(pages))
+        found = {region: answer for part in parts for region, answer in part.items()}
+        return {region: found[region] for region in regions}
 
 
 class _Swaps:
@@ -387,16 +389,6 @@ class _Swaps:
 
     def result(self) -> dict[Region, Swap | LancewalError]:
         return {**self._answers, **self._errors}
-
-
-def _each(
-    regions: Collection[Region], answers: Callable[[], dict[Region, T | LancewalError]]
-) -> dict[Region, T | LancewalError]:
-    """Return ``answers()``; an error of the page itself is the answer of each region."""
-    try:
-        return answers()
-    except LancewalError as error:
-        return dict.fromkeys(regions, error)
 
 
 def _too_large(page: Page, size: int) -> ObjectTooLarge:

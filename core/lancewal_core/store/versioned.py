@@ -61,6 +61,16 @@ class Family:
         """Return the family of one making's versions.  ``prefix``, ``key`` and ``parse`` are functions of ``paths``."""
         return Family(prefix(making), lambda version: key(version, making), parse)
 
+    @staticmethod
+    def of(thing: K, prefix: str, key: Callable[[int], str], parse: Callable[[str], tuple[K, int] | None]) -> Family:
+        """Return the family of one thing's versions.  ``parse`` tells from a key the thing and the version."""
+
+        def version(text: str) -> int | None:
+            found = parse(text)
+            return None if found is None or found[0] != thing else found[1]
+
+        return Family(prefix, key, version)
+
 
 @dataclass(frozen=True, slots=True)
 class Version:

@@ -127,13 +127,13 @@ def stored_schema(
 
 def schema_family(key: SchemaKey, making: Making | None) -> Family:
     """Return the keys of the versions of one schema."""
-
-    def parse(found: str) -> int | None:
-        parsed = paths.parse_writer_schema_version(found)
-        return None if parsed is None or parsed[0] != key else parsed[1]
-
     prefix = paths.writer_schema_prefix(key, making)
-    return Family(prefix, lambda version: paths.writer_schema_version(key, version, making), parse)
+    return Family.of(
+        key,
+        prefix,
+        lambda version: paths.writer_schema_version(key, version, making),
+        paths.parse_writer_schema_version,
+    )
 
 
 class WriterSchemas:

@@ -108,11 +108,7 @@ def names_family(making: Making | None) -> Family:
 
 def subscription_family(id: str, making: Making | None) -> Family:
     """Return the keys of the versions of the subscription with this id."""
-
-    def parse(key: str) -> int | None:
-        found = paths.parse_subscription_version(key)
-        return None if found is None or found[0] != id else found[1]
-
-    return Family(
-        paths.subscription_prefix(id, making), lambda version: paths.subscription_version(id, version, making), parse
+    prefix = paths.subscription_prefix(id, making)
+    return Family.of(
+        id, prefix, lambda version: paths.subscription_version(id, version, making), paths.parse_subscription_version
     )
