@@ -47,7 +47,7 @@ from lancewal_core.errors import ContractChanged, ObjectCorrupt, ObjectMissing
 from lancewal_core.keys.origin import NOT_KNOWN, Counts, MergedFrom
 from lancewal_core.names import paths
 from lancewal_core.names.ids import Position, Region
-from lancewal_core.region.flush_files import side_rows, side_stream
+from lancewal_core.region.flush_files import side_rows, side_stream, with_columns
 from lancewal_core.rows.carry import trees
 from lancewal_core.rows.column_types import storage_rows
 from lancewal_core.rows.equal_cells import row_texts
@@ -382,13 +382,7 @@ def conflict_rows(data: bytes) -> tuple[pa.Table, pa.Table]:
 
 
 def _as(schema: pa.Schema, rows: pa.Table) -> pa.Table:
-    if rows.schema.names != schema.names:
-        raise ObjectCorrupt(f"expected the columns {schema.names}")
-    rows = rows.cast(schema).combine_chunks()
-    rows.validate(full=True)
-    for column in schema:
-        if not column.nullable and rows[column.name].null_count:
-            raise ObjectCorrupt(f"{column.name!r} holds nulls")
+    rows = with_columns(rows, schema).combine_chunks()
     if len(pc.unique(rows[REGION])) > _REGIONS_MAX:
         raise ObjectCorrupt("it names too many regions")
     for name in pc.unique(rows[REGION]).to_pylist():

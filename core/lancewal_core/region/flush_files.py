@@ -28,7 +28,7 @@ from lancewal_core.names.ids import Generation, Region
 from lancewal_core.names.paths import FlushFile
 from lancewal_core.process.failpoints import points
 from lancewal_core.process.library_errors import first_line
-from lancewal_core.process.tasks import Tasks
+from lancewal_core.process.tasks import Tasks, together
 from lancewal_core.region.flushes.key_checksum import key_sum
 from lancewal_core.region.flushes.manifest import (
     Flush,
@@ -84,25 +84,20 @@ def write_flush(opened: OpenedTable, flushable: Sequence[Flushable], name: str) 
     named = ({"region": f.region.name, "generation": f.record.generation, "object": manifest} for f in flushable)
     folded = [one.content.folded for one in flushable]
     contract = flushable[0].content.contract or opened.contract
-    fragments: list[tuple[str, ...]] = []
-    sides: dict[FlushFile, Sequence[Stretch | None]] = {}
+    rows = [one.rows for one in folded if one.rows.num_rows]
 
-    def write_rows() -> None:
-        rows = [f.rows for f in folded if f.rows.num_rows]
-        fragments.append(opened.table.write_rows(pa.concat_tables(rows), contract.fields_of) if rows else ())
+    def write_rows() -> tuple[str, ...]:
+        return opened.table.write_rows(pa.concat_tables(rows), contract.fields_of) if rows else ()
 
-    def write_side(file: FlushFile, tables: Sequence[pa.Table]) -> None:
-        sides[file] = _put_side(opened.store, paths.flush_file(name, file), tables)
+    def write_side(side: tuple[FlushFile, Sequence[pa.Table]]) -> Sequence[Stretch | None]:
+        file, tables = side
+        return _put_side(opened.store, paths.flush_file(name, file), tables)
 
-    writes: list[Callable[[], None]] = [
-        write_rows,
-        lambda: write_side(FlushFile.DELETES, [f.gone for f in folded]),
-        lambda: write_side(FlushFile.PATCHES, [f.partials for f in folded]),
-    ]
+    sides = [(FlushFile.DELETES, [f.gone for f in folded]), (FlushFile.PATCHES, [f.partials for f in folded])]
     with points("snapshot.write", named):
-        opened.tasks.map(lambda write: write(), writes)
-        parts = [_part(*of) for of in zip(flushable, sides[FlushFile.DELETES], sides[FlushFile.PATCHES], strict=True)]
-        flush = Flush(manifest, contract.version, fragments[0], tuple(parts))
+        fragments, stretches = together(opened.tasks, write_rows, lambda: opened.tasks.map(write_side, sides))
+        parts = tuple(_part(*of) for of in zip(flushable, *stretches, strict=True))
+        flush = Flush(manifest, contract.version, fragments, parts)
         _put(opened.store, manifest, encode_flush(flush))
     return flush
 
@@ -332,16 +327,21 @@ def decode_side(data: bytes, file: SideFile, schema: pa.Schema) -> pa.Table:
     Memory is bounded as in ``side_rows``.
     """
     try:
-        read = side_rows(data, file.rows)
-        if read.schema.names != schema.names:
-            raise ObjectCorrupt(f"expected the columns {schema.names}")
-        found = read.cast(schema)
-        found.validate(full=True)
+        return with_columns(side_rows(data, file.rows), schema)
     except (ObjectCorrupt, pa.ArrowException, ValueError, TypeError, OSError) as error:
         raise ObjectCorrupt(f"{file.key} is corrupt: {str(error)[:300]}; {FLUSH_DAMAGED}", object=file.key) from error
+
+
+def with_columns(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Return rows that were read with the types of ``schema``; ``ObjectCorrupt``, or an error of Arrow, if they have other
+    columns, or nulls where there may be none."""
+    if rows.schema.names != schema.names:
+        raise ObjectCorrupt(f"expected the columns {schema.names}")
+    found = rows.cast(schema)
+    found.validate(full=True)
     for field in schema:
         if not field.nullable and found.column(field.name).null_count:
-            raise ObjectCorrupt(f"{file.key} is corrupt: {field.name!r} holds nulls; {FLUSH_DAMAGED}", object=file.key)
+            raise ObjectCorrupt(f"{field.name!r} holds nulls")
     return found
 
 

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from collections.abc import Sequence as Seq
 from typing import Protocol, TypeVar
 
-from lancewal_core.errors import LOG_LOST, Corrupt, ObjectMissing, PlanStale
+from lancewal_core.errors import LOG_LOST, Corrupt, ObjectMissing, PlanStale, or_raised
 from lancewal_core.names import paths
 from lancewal_core.names.ids import Generation, LogId, Position, Region, Sequence
 from lancewal_core.region.opened_table import OpenedTable
@@ -63,7 +63,7 @@ def entries_of(opened: OpenedTable, region: Region, record: InLog) -> list[Entry
     walked = walk(
         opened.store, opened.tasks, record.log, record.first_sequence, before=record.end_sequence, regions=(region,)
     )
-    return _chain(region, record, (e for s in walked.segments for e in s.entries), walked.end)
+    return or_raised(_chain(region, record, (e for s in walked.segments for e in s.entries), walked.end))
 
 
 def headers_of(opened: OpenedTable, generations: Seq[tuple[Region, InLog]]) -> list[list[EntryHeader] | PlanStale]:
@@ -74,23 +74,17 @@ def headers_of(opened: OpenedTable, generations: Seq[tuple[Region, InLog]]) -> l
     _, one = generations[0]
     walked = walk_trailers(opened.store, opened.tasks, one.log, one.first_sequence, before=one.end_sequence)
     headers = [header for segment in walked.segments for header in segment.entries]
-    found: list[list[EntryHeader] | PlanStale] = []
-    for region, record in generations:
-        try:
-            found.append(_chain(region, record, headers, walked.end))
-        except PlanStale as error:
-            found.append(error)
-    return found
+    return [_chain(region, record, headers, walked.end) for region, record in generations]
 
 
-def _chain(region: Region, record: InLog, found: Iterable[E], end: Sequence) -> list[E]:
+def _chain(region: Region, record: InLog, found: Iterable[E], end: Sequence) -> list[E] | PlanStale:
     """Return the generation's entries, of those found in its log before ``end``.  Raises ``PlanStale`` unless they are
     complete.
     """
     entries = [e for e in found if e.region == region and _is_of(record, e)]
     if record.next is None or not is_chain(entries, record.first, record.next):
         shown = f"{entries[0].first} to {entries[-1].next} in {len(entries)} entries" if entries else "no entry"
-        raise region.error(
+        return region.error(
             PlanStale,
             f"generation {record.generation} has the positions {record.first} to {record.next}. Its log shows {shown} "
             f"before {paths.wal_segment(record.log, end)}",
@@ -154,7 +148,8 @@ def entries_together(
                 break
     except Corrupt:  # of a segment that another needs, perhaps
         return dict.fromkeys(found)
-    return {region: _chain_or_none(region, records[region], of_one, Sequence(at)) for region, of_one in found.items()}
+    chains = {region: _chain(region, records[region], of_one, Sequence(at)) for region, of_one in found.items()}
+    return {region: None if isinstance(chain, PlanStale) else chain for region, chain in chains.items()}
 
 
 def _left(records: Seq[GenerationRecord], at: int) -> range | None:
@@ -169,12 +164,3 @@ def _left(records: Seq[GenerationRecord], at: int) -> range | None:
 
 def _kept(found: Mapping[Region, Seq[Entry]]) -> int:
     return kept_bytes(e for of_one in found.values() for e in of_one)
-
-
-def _chain_or_none(
-    region: Region, record: GenerationRecord, found: Iterable[Entry], end: Sequence
-) -> list[Entry] | None:
-    try:
-        return _chain(region, record, found, end)
-    except PlanStale:
-        return None

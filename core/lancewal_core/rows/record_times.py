@@ -40,13 +40,18 @@ class RecordTimes(NamedTuple):
         return RecordTimes(min(part.min_ms for part in known), max(part.max_ms for part in known))
 
 
+def part_starts(counts: Sequence[int]) -> list[int]:
+    """Return where each of consecutive parts begins, which have ``counts`` rows each; parts without rows are left out."""
+    return [start for start, count in zip(accumulate(counts, initial=0), counts, strict=False) if count]
+
+
 def times_of_parts(rows: pa.RecordBatch, counts: Sequence[int]) -> list[RecordTimes | None]:
     """Return the times of consecutive parts of one WAL batch, which have ``counts`` rows each; None for a part without
     rows."""
     if not rows.num_rows:
         return [None] * len(counts)
     times = rows.column(TIMESTAMP).cast(pa.int64()).to_numpy()
-    starts = [start for start, count in zip(accumulate(counts, initial=0), counts, strict=False) if count]
+    starts = part_starts(counts)
     lows, highs = np.minimum.reduceat(times, starts).tolist(), np.maximum.reduceat(times, starts).tolist()
     found = map(RecordTimes, lows, highs)
     return [next(found) if count else None for count in counts]

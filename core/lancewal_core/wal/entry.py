@@ -22,6 +22,7 @@ import pyarrow as pa
 from lancewal_core.errors import InvalidInput
 from lancewal_core.names.ids import Position, Region
 from lancewal_core.names.words import NoWord, word
+from lancewal_core.rows.record_times import part_starts
 from lancewal_core.rows.row_range import RowRange
 from lancewal_core.rows.schema import OFFSET, OP, Op
 
@@ -145,8 +146,7 @@ def only_deletes(ops: pa.Array, counts: Sequence[int]) -> list[bool]:
     """Return whether each of consecutive parts, which have ``counts`` rows each, has rows, and all of them are deletes."""
     if not len(ops):
         return [False] * len(counts)
-    starts = [start for start, count in zip(accumulate(counts, initial=0), counts, strict=False) if count]
-    found = iter(np.logical_and.reduceat(ops.to_numpy() == Op.DELETE, starts).tolist())
+    found = iter(np.logical_and.reduceat(ops.to_numpy() == Op.DELETE, part_starts(counts)).tolist())
     return [bool(count) and next(found) for count in counts]
 
 

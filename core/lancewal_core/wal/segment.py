@@ -365,7 +365,9 @@ def decode_trailer(tail: bytes, where: str, object_size: int) -> Trailer | Fence
                 raise corrupt(where, "it is a fence, but has a body")
             return _decode_fence(message, where)
         case "body":
-            return _decode_trailer(message, body_length, where)
+            trailer = decode_body(message, message.body, body_length, where)
+            check_whole(message.writer, trailer.entries, where)
+            return trailer
         case _:
             raise corrupt(where, "it is neither a segment nor a fence")
 
@@ -424,12 +426,6 @@ def _decode_fence(message: _Table, where: str) -> Fence:
     return fence
 
 
-def _decode_trailer(message: _Table, body_length: int, where: str) -> Trailer:
-    trailer = decode_body(message, message.body, body_length, where)
-    check_whole(message.writer, trailer.entries, where)
-    return trailer
-
-
 def check_whole(writer: str, entries: Seq[EntryHeader], where: str) -> None:
     """Check the entries of one segment; raise ``ObjectCorrupt`` if they break the rules."""
     try:
@@ -444,6 +440,9 @@ def decode_body(
     """Decode the section table's description of the stream.  The caller must check the rules of entries."""
     schema = _decode_section(body.schema)
     batches = _decode_batches(body, where)
+    rows_bytes = sum(batch.raw_bytes for batch in batches)
+    if rows_bytes > SEGMENT_ROWS_BYTES_MAX:
+        raise corrupt(where, f"it declares {rows_bytes} bytes of rows, more than any segment holds")
     end = 0
     for section in (schema, *(batch.section for batch in batches)):
         if section.start != end or section.length == 0:
@@ -451,18 +450,8 @@ def decode_body(
         end += section.length
     if end + len(END_OF_STREAM) != body_length:
         raise corrupt(where, f"its sections end at {end}, its body at {body_length}")
-    trailer = Trailer(
-        log=LogId(message.log),
-        sequence=Sequence(message.sequence),
-        writer=message.writer,
-        written_at_ms=message.written_at_ms,
-        schema=schema,
-        batches=batches,
-    )
-    rows_bytes = sum(batch.raw_bytes for batch in batches)
-    if rows_bytes > SEGMENT_ROWS_BYTES_MAX:
-        raise corrupt(where, f"it declares {rows_bytes} bytes of rows, more than any segment holds")
-    return trailer
+    log, sequence = LogId(message.log), Sequence(message.sequence)
+    return Trailer(log, sequence, message.writer, message.written_at_ms, schema, batches)
 
 
 def _decode_batches(body: _Table.Body, where: str) -> tuple[BatchHeader, ...]:
