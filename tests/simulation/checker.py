@@ -28,7 +28,7 @@ from lancewal_core.region.flushes.manifest import read_flushed_generation
 from lancewal_core.region.generation_entries import entries_of
 from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.region.pages.state_page import decode_page
-from lancewal_core.region.state import TRANSITIONS, GenerationRecord, GenerationState, RegionState
+from lancewal_core.region.state import GenerationRecord, GenerationState, RegionState
 from lancewal_core.region.states import page_family, state_in
 from lancewal_core.rows.fold import Folded, fold
 from lancewal_core.rows.schema import OFFSET, PRESENT, TIMESTAMP, Op
@@ -171,7 +171,7 @@ class Checker:
                 require(record.state is GenerationState.MERGED, "a generation left the index unmerged:", record)
                 continue
             require(
-                later.state is record.state or later.state in TRANSITIONS[record.state],
+                later.state.value - record.state.value in (0, 1),
                 "a generation changed its state from", record, "to", later,
             )  # fmt: skip
             require((later.first, later.owner, later.log) == (record.first, record.owner, record.log), "a generation "

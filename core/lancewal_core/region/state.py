@@ -24,7 +24,7 @@ from collections.abc import Sequence as Seq
 from dataclasses import dataclass
 from enum import Enum
 from itertools import pairwise
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import google_crc32c
 from google.protobuf.message import DecodeError
@@ -52,7 +52,8 @@ _Message = mem_wal_pb2.MemWalIndexDetails
 
 
 class GenerationState(Enum):
-    """State of a generation; the values are those of the wire."""
+    """State of a generation; the values are those of the wire.  Each state leads to the next one alone.  One more change,
+    MERGED to FLUSHED, needs a person's decision: ``revived``."""
 
     OPEN = 0
     SEALED = 1
@@ -62,15 +63,6 @@ class GenerationState(Enum):
 
 _BY_VALUE = {state.value: state for state in GenerationState}
 _SEALED, _FLUSHED, _MERGED = GenerationState.SEALED.value, GenerationState.FLUSHED.value, GenerationState.MERGED.value
-
-
-TRANSITIONS: dict[GenerationState, frozenset[GenerationState]] = {
-    GenerationState.OPEN: frozenset({GenerationState.SEALED}),
-    GenerationState.SEALED: frozenset({GenerationState.FLUSHED}),
-    GenerationState.FLUSHED: frozenset({GenerationState.MERGED}),
-    GenerationState.MERGED: frozenset(),
-}
-"""The allowed changes of a generation's state.  One more, MERGED to FLUSHED, needs a person's decision: ``revived``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,14 +112,9 @@ class GenerationRecord:
         """Return whether the segment of ``log`` with this number may hold its entries."""
         return self.first_sequence <= sequence and (self.end_sequence is None or sequence < self.end_sequence)
 
-    def check(self) -> None:
-        """Raise ``ObjectCorrupt`` unless the fields are those that the state demands."""
-        for problem in self._problems():
-            raise ObjectCorrupt(f"generation {self.generation} ({self.state.name}): {problem}")
-
-    def _problems(self) -> Iterator[str]:
-        """Yield the faults of the record.  Texts are made for faults alone, since this runs for each generation of a
-        thousand regions."""
+    def problems(self) -> Iterator[str]:
+        """Yield the faults of the record: fields that the state does not allow, or lacks.  Texts are made for faults alone,
+        since this runs for each generation of a thousand regions."""
         reached = self.state.value
         sealed, flushed, merged = reached >= _SEALED, reached >= _FLUSHED, reached >= _MERGED
         end = self.first if self.next is None else self.next
@@ -214,39 +201,30 @@ class RegionState:
         in a later state than an earlier generation, and only MERGED ones are trimmed.  Each has the fields that its
         state demands.  ``sound`` names generations whose own records need no check, since they were checked before.
         """
-        _check_chain(self.region, self.generations, sound)
-        if self.contract_version < 1:
-            raise _broken(self.region, f"contract versions are numbered from 1, not {self.contract_version}")
+        for problem in self._problems(sound):
+            raise _broken(self.region, problem)
+
+    def _problems(self, sound: Collection[Generation]) -> Iterator[str]:
+        yield from _chain_problems(self, sound)
         if not is_word(self.write_id):
-            raise _broken(self.region, f"its write_id {self.write_id[:60]!a} is not an identifier: {FORM}")
+            yield f"its write_id {self.write_id[:60]!a} is not an identifier: {FORM}"
         if self.trimmed_generation < 0 or self.trimmed < 0:
-            raise _broken(
-                self.region,
-                f"its trimmed boundary is impossible: generation {self.trimmed_generation}, position {self.trimmed}",
-            )
+            yield f"its trimmed boundary is impossible: generation {self.trimmed_generation}, position {self.trimmed}"
         if self.newest is not None and self.trimmed_generation > self.newest.generation:
-            raise _broken(self.region, f"its trimmed generation {self.trimmed_generation} is above its newest one")
+            yield f"its trimmed generation {self.trimmed_generation} is above its newest one"
         told = self.no_row_yet
         if told is not None and (told.rejected < 0 or (told.kind and not (told.rejected and is_word(told.kind)))):
-            raise _broken(
-                self.region,
-                f"it counts an impossible number of rejected records of the kind {told.kind[:60]!a}: {told.rejected}",
+            yield (
+                f"it counts an impossible number of rejected records of the kind {told.kind[:60]!a}: {told.rejected}"
             )
         if self.trimmed_record_time_max_ms is not None and not self.trimmed_generation:
-            raise _broken(self.region, "it has a record time of trimmed rows, but no generation is trimmed")
+            yield "it has a record time of trimmed rows, but no generation is trimmed"
         for record in self.generations:
-            if record.generation <= self.trimmed_generation and record.state is not GenerationState.MERGED:
-                raise _broken(
-                    self.region,
-                    f"generation {record.generation} is below the trimmed boundary, but its state is "
-                    f"{record.state.name}",
-                )
-            if record.generation == self.trimmed_generation and record.next != self.trimmed:
-                raise _broken(
-                    self.region,
-                    f"trimmed position {self.trimmed} is not the next position {record.next} of generation "
-                    f"{record.generation}",
-                )
+            number = record.generation
+            if number <= self.trimmed_generation and record.state is not GenerationState.MERGED:
+                yield f"generation {number} is below the trimmed boundary, but its state is {record.state.name}"
+            if number == self.trimmed_generation and record.next != self.trimmed:
+                yield f"trimmed position {self.trimmed} is not the next position {record.next} of generation {number}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,9 +237,8 @@ class HistoryPage:
 
     def check(self, sound: Collection[Generation] = ()) -> None:
         """Raise ``ObjectCorrupt`` unless this can be a history page.  ``sound`` is as in ``RegionState.check``."""
-        _check_chain(self.region, self.generations, sound)
-        if self.contract_version < 1:
-            raise _broken(self.region, f"contract versions are numbered from 1, not {self.contract_version}")
+        for problem in _chain_problems(self, sound):
+            raise _broken(self.region, problem)
         if not self.generations or self.generations[-1].state is not GenerationState.MERGED:
             raise _broken(self.region, "a history page holds MERGED generations, and at least one")
 
@@ -292,29 +269,28 @@ class Before:
         }
 
 
-def _check_chain(region: Region, generations: tuple[GenerationRecord, ...], sound: Collection[Generation] = ()) -> None:
-    for record in generations:
+def _chain_problems(content: RegionState | HistoryPage, sound: Collection[Generation]) -> Iterator[str]:
+    """Yield the faults of a contract version, of generations and of their order."""
+    for record in content.generations:
         if record.generation in sound:
             continue
-        try:
-            record.check()
-        except ObjectCorrupt as error:
-            raise _broken(region, str(error)) from error
+        for problem in record.problems():
+            yield f"generation {record.generation} ({record.state.name}): {problem}"
         if record.flush is not None and not paths.is_flush_manifest(record.flush):
             # A key from outside would be read, or replaced, wherever it leads.
-            raise _broken(
-                region, f"generation {record.generation} names {record.flush!r}, which is not the manifest of a flush"
-            )
-    for earlier, later in pairwise(generations):
+            yield f"generation {record.generation} names {record.flush!r}, which is not the manifest of a flush"
+    for earlier, later in pairwise(content.generations):
         pair = f"generations {earlier.generation} and {later.generation}"
         if later.generation != earlier.generation + 1:
-            raise _broken(region, f"{pair} do not follow one another")
+            yield f"{pair} do not follow one another"
         if earlier.state is GenerationState.OPEN:
-            raise _broken(region, f"generation {earlier.generation} is OPEN but not the newest")
+            yield f"generation {earlier.generation} is OPEN but not the newest"
         if later.state.value > earlier.state.value:
-            raise _broken(region, f"{pair}: the later is {later.state.name}, the earlier only {earlier.state.name}")
+            yield f"{pair}: the later is {later.state.name}, the earlier only {earlier.state.name}"
         if later.first != earlier.next:
-            raise _broken(region, f"{pair}: the later starts at {later.first}, the earlier ends at {earlier.next}")
+            yield f"{pair}: the later starts at {later.first}, the earlier ends at {earlier.next}"
+    if content.contract_version < 1:
+        yield f"contract versions are numbered from 1, not {content.contract_version}"
 
 
 def _broken(region: Region, problem: str) -> ObjectCorrupt:
@@ -330,16 +306,19 @@ def encode_state(state: RegionState, before: Before | None = None) -> bytes:
     there = {} if before is None else before.encoded(state.region)
     same = _same(state.generations, there)
     state.check(same)
-    message = _message(_Message.INDEX, state.region, state.contract_version)
+    message = _message(
+        _Message.INDEX,
+        state.region,
+        state.contract_version,
+        trimmed_generation=state.trimmed_generation,
+        trimmed_position=state.trimmed,
+        write_id=state.write_id,
+        trimmed_record_time_max_ms=state.trimmed_record_time_max_ms,
+    )
     message.mem_wal_list.extend(
         there[record.generation][0] if record.generation in same else _encode_generation(state.region, record)
         for record in state.generations
     )
-    message.trimmed_generation = state.trimmed_generation
-    message.trimmed_position = state.trimmed
-    message.write_id = state.write_id
-    if state.trimmed_record_time_max_ms is not None:
-        message.trimmed_record_time_max_ms = state.trimmed_record_time_max_ms
     if state.no_row_yet is not None:
         message.no_row_yet.SetInParent()
         message.no_row_yet.rejected, message.no_row_yet.kind = state.no_row_yet.rejected, state.no_row_yet.kind
@@ -367,9 +346,7 @@ def decode_state(data: bytes, where: str, region: Region | None = None, before: 
         trimmed_generation=Generation(message.trimmed_generation),
         trimmed=Position(message.trimmed_position),
         write_id=message.write_id,
-        trimmed_record_time_max_ms=(
-            message.trimmed_record_time_max_ms if message.HasField("trimmed_record_time_max_ms") else None
-        ),
+        trimmed_record_time_max_ms=_optional(message, "trimmed_record_time_max_ms"),
         no_row_yet=(
             NoRowYet(message.no_row_yet.rejected, message.no_row_yet.kind) if message.HasField("no_row_yet") else None
         ),
@@ -426,7 +403,7 @@ def _check_read(content: RegionState | HistoryPage, where: str, sound: Collectio
         raise _corrupt(where, str(error)) from error
 
 
-def _message(content: _Message.Content, region: Region, contract_version: int) -> _Message:
+def _message(content: _Message.Content, region: Region, contract_version: int, **more: Any) -> _Message:
     return _Message(
         format_version=FORMAT_VERSION,
         content=content,
@@ -434,6 +411,7 @@ def _message(content: _Message.Content, region: Region, contract_version: int) -
         topic_id=region.topic_id,
         partition=region.partition,
         contract_version=contract_version,
+        **more,
     )
 
 
@@ -504,11 +482,15 @@ def _decode_generation(mem_wal: _Message.MemWal, region_name: str, where: str) -
         end_sequence=Sequence(mem_wal.end_sequence) if mem_wal.HasField("end_sequence") else None,
         flush=mem_wal.mem_table_location or None,
         merged_version=TableVersion(mem_wal.last_updated_dataset_version) or None,
-        merged_at_ms=mem_wal.merged_at_ms if mem_wal.HasField("merged_at_ms") else None,
-        sealed_at_ms=mem_wal.sealed_at_ms if mem_wal.HasField("sealed_at_ms") else None,
-        flushed_at_ms=mem_wal.flushed_at_ms if mem_wal.HasField("flushed_at_ms") else None,
+        merged_at_ms=_optional(mem_wal, "merged_at_ms"),
+        sealed_at_ms=_optional(mem_wal, "sealed_at_ms"),
+        flushed_at_ms=_optional(mem_wal, "flushed_at_ms"),
         record_times=times,
     )
+
+
+def _optional(message: _Message | _Message.MemWal, field: str) -> int | None:
+    return getattr(message, field) if message.HasField(field) else None
 
 
 def _region(message: _Message, where: str, expected: Region | None) -> Region:

@@ -74,15 +74,10 @@ def _open_record(generation: int, first: Position, claimant: Claimant) -> Genera
     )
 
 
-def _sealed(record: GenerationRecord, ended: Ended) -> GenerationRecord:
-    return replace(
-        record,
-        state=GenerationState.SEALED,
-        next=ended.next,
-        end_sequence=ended.end_sequence,
-        sealed_at_ms=ended.at_ms,
-        record_times=ended.record_times,
-    )
+def _with(state: RegionState, changed: GenerationRecord, write_id: str) -> RegionState:
+    """Return the state with another record of one generation."""
+    records = tuple(changed if r.generation == changed.generation else r for r in state.generations)
+    return replace(state, generations=records, write_id=write_id)
 
 
 def first_claim(
@@ -102,14 +97,13 @@ def claim(
     newest = state.newest
     if newest is None:
         raise StoreInconsistent(f"state of region {state.region.name} has no generation", region=state.region.name)
-    generations, no_row_yet = state.generations, state.no_row_yet
+    sealed = state
     if newest.state is GenerationState.OPEN:
-        sealed = None if ended is None else _sealed_where_ended(state.region, newest, ended)
-        if ended is None or sealed is None:
+        retired = None if ended is None else retire(state, ended, write_id)
+        if retired is None:
             return None
-        generations = (*generations[:-1], sealed)
-        no_row_yet = no_row_yet and no_row_yet.joined(ended.no_row)
-    first = generations[-1].next
+        sealed = retired
+    first = sealed.generations[-1].next
     if first is None:
         raise StoreInconsistent(
             f"state of region {state.region.name}: generation {newest.generation} is {newest.state.name} and has no next "
@@ -118,13 +112,7 @@ def claim(
         )
     opened = _open_record(newest.generation + 1, first, claimant)
     version = max(state.contract_version, contract_version)  # a claim never leads back
-    return replace(
-        state,
-        contract_version=version,
-        generations=(*generations, opened),
-        write_id=write_id,
-        no_row_yet=no_row_yet,
-    )
+    return replace(sealed, contract_version=version, generations=(*sealed.generations, opened), write_id=write_id)
 
 
 def retire(state: RegionState, ended: Ended, write_id: str) -> RegionState | None:
@@ -132,25 +120,25 @@ def retire(state: RegionState, ended: Ended, write_id: str) -> RegionState | Non
     newest = state.newest
     if newest is None or newest.state is not GenerationState.OPEN:
         return None
-    sealed = _sealed_where_ended(state.region, newest, ended)
-    if sealed is None:
-        return None
-    no_row_yet = state.no_row_yet and state.no_row_yet.joined(ended.no_row)
-    return replace(state, generations=(*state.generations[:-1], sealed), write_id=write_id, no_row_yet=no_row_yet)
-
-
-def _sealed_where_ended(region: Region, newest: GenerationRecord, ended: Ended) -> GenerationRecord | None:
-    """Return the OPEN generation as SEALED; None if it is not the one that was ended."""
     if (ended.generation, ended.log) != (newest.generation, newest.log):
         return None
     if ended.next < newest.first:
-        raise region.error(
+        raise state.region.error(
             StoreInconsistent, f"generation {newest.generation} starts at {newest.first}, its log ends at {ended.next}"
         )
     if ended.end_sequence < newest.first_sequence:
         # Re-anchored since, and what was found absent had been trimmed: no end was found, nor was the log ended.
         return None
-    return _sealed(newest, ended)
+    sealed = replace(
+        newest,
+        state=GenerationState.SEALED,
+        next=ended.next,
+        end_sequence=ended.end_sequence,
+        sealed_at_ms=ended.at_ms,
+        record_times=ended.record_times,
+    )
+    no_row_yet = state.no_row_yet and state.no_row_yet.joined(ended.no_row)
+    return replace(_with(state, sealed, write_id), no_row_yet=no_row_yet)
 
 
 def is_ours(state: RegionState, generation: Generation, claimant_owner: OwnerId, log: LogId) -> bool:
@@ -182,13 +170,11 @@ def seal(
     """
     if not is_ours(state, generation, claimant.owner, claimant.log):
         return None
-    ended = Ended(generation, claimant.log, next_, claimant.first_sequence, record_times, now_ms)
-    sealed = _sealed(state.generations[-1], ended)
-    generations = (*state.generations[:-1], sealed)
-    if not hand_over:
-        generations = (*generations, _open_record(generation + 1, next_, claimant))
-    no_row_yet = state.no_row_yet and state.no_row_yet.joined(no_row)
-    return replace(state, generations=generations, write_id=write_id, no_row_yet=no_row_yet)
+    ended = Ended(generation, claimant.log, next_, claimant.first_sequence, record_times, now_ms, no_row)
+    sealed = retire(state, ended, write_id)
+    if sealed is None or hand_over:
+        return sealed
+    return replace(sealed, generations=(*sealed.generations, _open_record(generation + 1, next_, claimant)))
 
 
 def reanchor(state: RegionState, generation: Generation, claimant: Claimant, write_id: str) -> RegionState | None:
@@ -198,22 +184,15 @@ def reanchor(state: RegionState, generation: Generation, claimant: Claimant, wri
     newest = state.generations[-1]
     if newest.first_sequence >= claimant.first_sequence:
         return None
-    moved = replace(newest, first_sequence=claimant.first_sequence)
-    return replace(state, generations=(*state.generations[:-1], moved), write_id=write_id)
+    return _with(state, replace(newest, first_sequence=claimant.first_sequence), write_id)
 
 
 def flushed(state: RegionState, generation: Generation, key: str, now_ms: int, write_id: str) -> RegionState | None:
     """Change SEALED to FLUSHED, strictly in generation order.  ``key`` is that of the flush's manifest."""
-    records = list(state.generations)
-    for at, record in enumerate(records):
-        if record.generation == generation:
-            if record.state is not GenerationState.SEALED:
-                return None
-            records[at] = replace(record, state=GenerationState.FLUSHED, flush=key, flushed_at_ms=now_ms)
-            return replace(state, generations=tuple(records), write_id=write_id)
-        if record.state in (GenerationState.OPEN, GenerationState.SEALED):
-            return None
-    return None
+    oldest = next((r for r in state.generations if r.state in (GenerationState.OPEN, GenerationState.SEALED)), None)
+    if oldest is None or oldest.generation != generation or oldest.state is not GenerationState.SEALED:
+        return None
+    return _with(state, replace(oldest, state=GenerationState.FLUSHED, flush=key, flushed_at_ms=now_ms), write_id)
 
 
 def refreshed(state: RegionState, generation: Generation, old: str, new: str, write_id: str) -> RegionState | None:
@@ -221,11 +200,9 @@ def refreshed(state: RegionState, generation: Generation, old: str, new: str, wr
 
     The time at which the generation became FLUSHED stays.
     """
-    records = list(state.generations)
-    for at, record in enumerate(records):
+    for record in state.generations:
         if record.generation == generation and record.state is GenerationState.FLUSHED and record.flush == old:
-            records[at] = replace(record, flush=new)
-            return replace(state, generations=tuple(records), write_id=write_id)
+            return _with(state, replace(record, flush=new), write_id)
     return None
 
 

@@ -16,7 +16,6 @@ from lancewal_core.names import paths
 from lancewal_core.names.ids import Generation, LogId, OwnerId, Position, Region, Sequence, TableVersion, TopicId
 from lancewal_core.region.state import (
     NO_ROW_MS,
-    TRANSITIONS,
     GenerationRecord,
     GenerationState,
     RegionState,
@@ -502,7 +501,7 @@ class Owners:
         for record in after.generations:
             known = old.get(record.generation) or self.history.get(record.generation)
             if known is not None and known.state is not record.state:
-                assert record.state in TRANSITIONS[known.state], change.__name__
+                assert record.state.value == known.state.value + 1, change.__name__
             if known is not None and known.state is not GenerationState.OPEN:
                 assert replace(
                     known,
