@@ -75,8 +75,4 @@ _PLACES = {
     "spark": "lancewal.spark",
 }
 __all__ = [*_PLACES]
-__getattr__ = names_of(__name__, _PLACES)
-
-
-def __dir__() -> list[str]:
-    return __all__
+__getattr__, __dir__ = names_of(__name__, _PLACES)

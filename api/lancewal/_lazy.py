@@ -8,10 +8,11 @@ from importlib import import_module
 from typing import Any
 
 
-def names_of(module: str, places: Mapping[str, str]) -> Callable[[str], Any]:
-    """Return the ``__getattr__`` of ``module``.  ``places`` maps each public name to ``module``, or to ``module:member``.
+def names_of(module: str, places: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """Return the ``__getattr__`` and the ``__dir__`` of ``module``.
 
-    The function raises ``AttributeError`` for any other name."""
+    ``places`` maps each public name to ``module``, or to ``module:member``.  ``__getattr__`` raises ``AttributeError`` for
+    any other name."""
 
     def load(name: str) -> Any:
         if name not in places:
@@ -22,4 +23,4 @@ def names_of(module: str, places: Mapping[str, str]) -> Callable[[str], Any]:
         setattr(sys.modules[module], name, value)  # the next use does not come here
         return value
 
-    return load
+    return load, lambda: [*places]

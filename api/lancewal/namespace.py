@@ -11,8 +11,4 @@ if TYPE_CHECKING:
 
 __all__ = ["PostgresNamespace"]
 
-__getattr__ = names_of(__name__, {"PostgresNamespace": "lancewal_tables.catalog.namespace:PostgresNamespace"})
-
-
-def __dir__() -> list[str]:
-    return __all__
+__getattr__, __dir__ = names_of(__name__, {"PostgresNamespace": "lancewal_tables.catalog.namespace:PostgresNamespace"})

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ConnectWorker", "KafkaBroker", "RegistryServer"]
 
-__getattr__ = names_of(
+__getattr__, __dir__ = names_of(
     __name__,
     {
         "ConnectWorker": "lancewal_demo.stack.connect:ConnectWorker",
@@ -24,7 +24,3 @@ __getattr__ = names_of(
         "RegistryServer": "lancewal_demo.stack.registry:RegistryServer",
     },
 )
-
-
-def __dir__() -> list[str]:
-    return __all__

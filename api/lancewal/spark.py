@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = ["count", "load_dataframe", "receipt_of", "session", "view"]
 
-_load = names_of(
+_load, __dir__ = names_of(
     __name__,
     {
         "count": "lancewal_reader.spark.session_reads:count",
@@ -32,7 +32,3 @@ def __getattr__(name: str) -> Any:
 
         check_pyspark()
     return _load(name)
-
-
-def __dir__() -> list[str]:
-    return __all__
