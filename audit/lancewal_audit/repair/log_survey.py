@@ -15,7 +15,8 @@ from lancewal_core.names.ids import LogId, Position, Region, Sequence
 from lancewal_core.process.progress import step
 from lancewal_core.rows.record_times import RecordTimes
 from lancewal_core.store.object_store import ObjectInfo
-from lancewal_core.wal.segment import EntryHeader, Fence, Trailer
+from lancewal_core.wal.entry import EntryHeader
+from lancewal_core.wal.segment import Fence, Trailer
 from lancewal_core.wal.tail import read_trailer
 
 

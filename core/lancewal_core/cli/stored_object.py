@@ -56,7 +56,8 @@ from lancewal_core.table.subscriptions.stored import StoredSubscription, Subscri
 from lancewal_core.table.watermarks import decode_merge_finished, decode_merge_record
 from lancewal_core.table.watermarks import kind_of as kind_of_record
 from lancewal_core.wal.bundle import decode_bundle
-from lancewal_core.wal.segment import EntryHeader, Fence, decode_segment, decode_trailer
+from lancewal_core.wal.entry import EntryHeader
+from lancewal_core.wal.segment import Fence, decode_segment, decode_trailer
 from lancewal_core.wal.writer_schemas import StoredSchema
 
 T = TypeVar("T")

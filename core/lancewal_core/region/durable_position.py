@@ -8,9 +8,8 @@ from functools import partial
 from lancewal_core.names.ids import Position, Region
 from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.region.state import GenerationRecord, GenerationState, RegionState
-from lancewal_core.wal.entry import NoRowYet
+from lancewal_core.wal.entry import EntryHeader, NoRowYet
 from lancewal_core.wal.log_end import confirm_end, segment_lost
-from lancewal_core.wal.segment import EntryHeader
 from lancewal_core.wal.walk import walk_trailers
 
 

@@ -20,8 +20,7 @@ from lancewal_core.names import paths
 from lancewal_core.names.ids import Generation, LogId, Position, Region, Sequence
 from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.region.state import GenerationRecord
-from lancewal_core.wal.entry import Described, Entry, is_chain, kept_bytes
-from lancewal_core.wal.segment import EntryHeader
+from lancewal_core.wal.entry import Described, Entry, EntryHeader, is_chain, kept_bytes
 from lancewal_core.wal.walk import walk, walk_trailers
 
 E = TypeVar("E", bound=Described)

@@ -34,10 +34,9 @@ from lancewal_core.names.ids import LogId, Sequence
 from lancewal_core.names.proto import wal_segment_pb2
 from lancewal_core.store.object_kinds import BUNDLE_BYTES_MAX, BUNDLE_ROWS_BYTES_MAX
 from lancewal_core.store.object_store import ObjectInfo
-from lancewal_core.wal.entry import Entry
+from lancewal_core.wal.entry import Entry, EntryHeader
 from lancewal_core.wal.segment import (
     SHARED_ROWS_MAX,
-    EntryHeader,
     Segment,
     Trailer,
     assemble,

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
-from typing import Protocol
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -22,7 +22,7 @@ import pyarrow as pa
 from lancewal_core.errors import InvalidInput
 from lancewal_core.names.ids import Position, Region
 from lancewal_core.names.words import NoWord, word
-from lancewal_core.rows.record_times import part_starts
+from lancewal_core.rows.record_times import RecordTimes, part_starts
 from lancewal_core.rows.row_range import RowRange
 from lancewal_core.rows.schema import OFFSET, OP, Op
 
@@ -120,6 +120,29 @@ class Entry:
         return only
 
 
+@dataclass(frozen=True, slots=True)
+class EntryHeader:
+    """Header of an entry: its positions, contract version and number of rows, without the rows.  The segment's trailer has
+    the headers of all its entries."""
+
+    region: Region
+    first: Position
+    next: Position
+    contract_version: int
+    row_count: int
+    record_times: RecordTimes | None
+    """Times of the entry's rows; None if it has none."""
+    rejected: tuple[RejectedOffset, ...]
+    nbytes: int
+    """Share of its record batch's bytes in the object, by the number of rows."""
+    deletes_only: bool = False
+    """Whether the entry has rows, and all of them are deletes; False in segments of release 0.1.0."""
+
+
+Described: TypeAlias = Entry | EntryHeader
+"""An entry, or its description in a segment's table."""
+
+
 def kept_bytes(entries: Iterable[Entry]) -> int:
     """Return the bytes of memory that the rows of these entries keep.
 
@@ -148,25 +171,6 @@ def only_deletes(ops: pa.Array, counts: Sequence[int]) -> list[bool]:
         return [False] * len(counts)
     found = iter(np.logical_and.reduceat(ops.to_numpy() == Op.DELETE, part_starts(counts)).tolist())
     return [bool(count) and next(found) for count in counts]
-
-
-class Described(Protocol):
-    """An entry, or its description in a segment's table."""
-
-    @property
-    def region(self) -> Region: ...
-    @property
-    def first(self) -> Position: ...
-    @property
-    def next(self) -> Position: ...
-    @property
-    def contract_version(self) -> int: ...
-    @property
-    def row_count(self) -> int: ...
-    @property
-    def deletes_only(self) -> bool: ...
-    @property
-    def rejected(self) -> tuple[RejectedOffset, ...]: ...
 
 
 def check_entries(writer: str, entries: Iterable[Described]) -> None:

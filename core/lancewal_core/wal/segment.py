@@ -59,7 +59,15 @@ from lancewal_core.rows.row_range import RowRange, joined
 from lancewal_core.rows.schema import OP, SYSTEM_FIELDS
 from lancewal_core.store.arrow_message import END_OF_STREAM, LZ4_RATIO_MAX, declared_batch, message_length
 from lancewal_core.store.object_kinds import SEGMENT_ROWS_BYTES_MAX, SEGMENT_TRAILER_BYTES_MAX
-from lancewal_core.wal.entry import Entry, RejectedOffset, check_entries, check_rows, check_words, only_deletes
+from lancewal_core.wal.entry import (
+    Entry,
+    EntryHeader,
+    RejectedOffset,
+    check_entries,
+    check_rows,
+    check_words,
+    only_deletes,
+)
 
 FORMAT_VERSION = 1
 MAGIC = b"LWAL"
@@ -116,25 +124,6 @@ class SegmentSection:
     start: int
     length: int
     checksum: int
-
-
-@dataclass(frozen=True, slots=True)
-class EntryHeader:
-    """Header of an entry: its positions, contract version and number of rows, without the rows.  The segment's trailer has
-    the headers of all its entries."""
-
-    region: Region
-    first: Position
-    next: Position
-    contract_version: int
-    row_count: int
-    record_times: RecordTimes | None
-    """Times of the entry's rows; None if it has none."""
-    rejected: tuple[RejectedOffset, ...]
-    nbytes: int
-    """Share of its record batch's bytes in the object, by the number of rows."""
-    deletes_only: bool = False
-    """Whether the entry has rows, and all of them are deletes; False in segments of release 0.1.0."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,8 +39,8 @@ from lancewal_core.region.state import GenerationRecord, GenerationState, Region
 from lancewal_core.store.address import same_place
 from lancewal_core.store.object_store import ObjectInfo, ObjectStore
 from lancewal_core.table.contract import Contract
-from lancewal_core.wal.entry import Entry
-from lancewal_core.wal.segment import EntryHeader, Trailer
+from lancewal_core.wal.entry import Entry, EntryHeader
+from lancewal_core.wal.segment import Trailer
 from lancewal_core.wal.tail import LogTail, read_trailer
 from lancewal_reader.plan.log_entries import EntryRef
 from lancewal_reader.plan.strong import PlanContext, ReadPlan, looked_again, plan_strong, walk_from

@@ -28,8 +28,8 @@ from lancewal_core.region.history import generations_behind
 from lancewal_core.region.state import GenerationRecord, RegionState
 from lancewal_core.rows.record_times import RecordTimes
 from lancewal_core.rows.schema import OFFSET, TIMESTAMP
-from lancewal_core.wal.entry import Entry
-from lancewal_core.wal.segment import EntryHeader, Segment, decode_segment
+from lancewal_core.wal.entry import Entry, EntryHeader
+from lancewal_core.wal.segment import Segment, decode_segment
 from lancewal_reader.plan.at_positions import closed_regions, plan_at_cut
 from lancewal_reader.plan.at_timestamp import again, segments_of
 from lancewal_reader.plan.breaks import kept_of, topic_cuts

@@ -24,7 +24,7 @@ from lancewal_core.names.ids import Sequence as SequenceNumber
 from lancewal_core.region.generation_entries import headers_of
 from lancewal_core.region.history import read_histories
 from lancewal_core.region.state import GenerationRecord, encode_specified
-from lancewal_core.wal.segment import EntryHeader
+from lancewal_core.wal.entry import EntryHeader
 from lancewal_flusher.context import FlusherContext
 
 Positions = Sequence[Position] | range

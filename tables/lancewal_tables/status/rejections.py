@@ -18,7 +18,8 @@ from lancewal_core.process.status.facts import Rejections
 from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.region.state import GenerationRecord, GenerationState, RegionState
 from lancewal_core.table.contract import Contract
-from lancewal_core.wal.segment import EntryHeader, Trailer
+from lancewal_core.wal.entry import EntryHeader
+from lancewal_core.wal.segment import Trailer
 from lancewal_core.wal.walk import walk_trailers
 
 SEGMENTS_MAX = 8

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from lancewal_core.names.ids import Generation, LogId, OwnerId, Position, Region, Sequence, TopicId
 from lancewal_core.region.state import GenerationRecord, GenerationState
-from lancewal_core.wal.segment import EntryHeader
+from lancewal_core.wal.entry import EntryHeader
 from lancewal_core.wal.walk import Walk
 from lancewal_reader.plan.log_entries import KnownEntries, LogEntries
 

@@ -35,8 +35,8 @@ from lancewal_core.region.history import generations_behind
 from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.region.state import GenerationRecord, GenerationState, RegionState
 from lancewal_core.table.contract import Contract
-from lancewal_core.wal.entry import Entry
-from lancewal_core.wal.segment import EntryHeader, Fence, Segment, Trailer, decode_segment, decode_trailer
+from lancewal_core.wal.entry import Entry, EntryHeader
+from lancewal_core.wal.segment import Fence, Segment, Trailer, decode_segment, decode_trailer
 
 _AT_ONCE = 8
 """Segments in memory at the same time."""
