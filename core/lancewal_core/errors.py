@@ -76,6 +76,14 @@ def or_error(call: Callable[[], T]) -> T | LancewalError:
         return error
 
 
+def or_corrupt(call: Callable[[], T]) -> T | Corrupt:
+    """Return the result of the call, or the fault of a stored object that it raises."""
+    try:
+        return call()
+    except Corrupt as error:
+        return error
+
+
 def or_raised(answer: T | LancewalError) -> T:
     """Return the result for one item of a batch call, or raise the item's error."""
     if isinstance(answer, LancewalError):

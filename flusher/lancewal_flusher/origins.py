@@ -26,7 +26,7 @@ import numpy as np
 from lancewal_core.errors import Corrupt
 from lancewal_core.keys.catalog import KeyRun
 from lancewal_core.keys.code import CodedKeys
-from lancewal_core.keys.index import covered_files, find_in_run, fragments_by_file
+from lancewal_core.keys.index import covered_files, find_in_runs, fragments_by_file
 from lancewal_core.keys.origin import NOT_KNOWN, RegionList, counting
 from lancewal_core.keys.run import NO_REGION, Regions, SoughtKeys
 from lancewal_core.table.protocol import Fragment, PinnedTable
@@ -115,11 +115,9 @@ class RecordedOrigins(Origins):
         lowest = np.full(len(keys), _ANY, np.int32)
         highest = np.full(len(keys), NO_REGION, np.int32)
         sought = SoughtKeys(keys)
-        for run in self._runs:
-            try:
-                found = find_in_run(run, self._context.keys.parts, sought)
-            except Corrupt as error:
-                self._context.keys.broken[run.name] = str(error)
+        for run, found in zip(self._runs, find_in_runs(self._runs, self._context.keys.parts, sought), strict=True):
+            if isinstance(found, Corrupt):
+                self._context.keys.broken[run.name] = str(found)
                 continue
             sources = run.merged_from
             counts = [self.regions.counts(source) != NOT_KNOWN for source in sources]

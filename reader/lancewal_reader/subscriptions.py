@@ -14,13 +14,13 @@ from contextlib import contextmanager
 import pyarrow as pa
 
 from lancewal_core.errors import (
+    Corrupt,
     InvalidInput,
     OutsideHistoryWindow,
     VersionGone,
 )
 from lancewal_core.names.ids import TableVersion
 from lancewal_core.store.address import same_place
-from lancewal_core.table.subscriptions.holding import Fault
 from lancewal_core.table.subscriptions.needs import Bounds, Needs
 from lancewal_core.table.subscriptions.stored import check_name
 from lancewal_core.table.subscriptions.subscriptions import KeptSubscriptions, Subscription
@@ -54,7 +54,7 @@ class Subscriptions:
         """All subscriptions, by name.  Raises the error of one that cannot be read."""
         return iter(self._kept.all())
 
-    def readable(self) -> dict[str, Subscription | Fault]:
+    def readable(self) -> dict[str, Subscription | Corrupt]:
         """Return all subscriptions by name.  A subscription that cannot be read has its error as the value."""
         return self._kept.readable()
 

@@ -26,7 +26,7 @@ from lancewal_core.process.clock import Clock
 from lancewal_core.store.json_model import StoredModel, Version1, Word, decode_model
 from lancewal_core.store.json_object import JsonFault, region_named
 from lancewal_core.store.object_store import ObjectStore
-from lancewal_core.store.versioned import Declined, Family, Swapped, Version, newest_version, swap
+from lancewal_core.store.versioned import Declined, Family, Version, newest_version, swap
 
 
 def catalog_family(making: Making | None) -> Family:
@@ -117,23 +117,22 @@ def decode_catalog(data: bytes, where: str) -> KeyCatalog:
     if checksum is not None:  # a checksum damaged beyond this pattern is a member that no catalog has
         data = data[: checksum.start() - len(end)]
         if google_crc32c.value(data) != int(checksum[1]):
-            raise ObjectCorrupt(f"{where}, a key catalog, is corrupt: its checksum does not match", object=where)
+            raise _corrupt(where, "its checksum does not match")
         data += b"}"
     catalog = decode_model(KeyCatalog, data, where, "key catalog")
     for run in catalog.runs:
         try:
             _ = run.merged_from
         except JsonFault as error:
-            raise ObjectCorrupt(
-                f"{where}, a key catalog, is corrupt: it names something that is not a region: {error}", object=where
-            ) from error
+            raise _corrupt(where, f"it names something that is not a region: {error}") from error
         for part in run.parts:
             if paths.parse_key_part(part.object) is None:
-                raise ObjectCorrupt(
-                    f"{where}, a key catalog, is corrupt: it names an object that cannot belong to the key index",
-                    object=where,
-                )
+                raise _corrupt(where, "it names an object that cannot belong to the key index")
     return catalog
+
+
+def _corrupt(where: str, problem: str) -> ObjectCorrupt:
+    return ObjectCorrupt(f"{where}, a key catalog, is corrupt: {problem}", object=where)
 
 
 Problem = Corrupt | StoreInconsistent | None
@@ -203,12 +202,9 @@ class KeyCatalogs:
             return None
         if isinstance(outcome, Declined):
             return None
-        return self._keep(outcome)
-
-    def _keep(self, swapped: Swapped[KeyCatalog]) -> KeyCatalog:
-        self._known = (swapped.version, swapped.value, self._clock.monotonic(), None)
+        self._known = (outcome.version, outcome.value, self._clock.monotonic(), None)
         self.problem = None
-        return swapped.value
+        return outcome.value
 
     def _lost(self, error: StoreInconsistent | ObjectCorrupt) -> KeyCatalog:
         """Forget what is known, so that the next look starts from a listing; return an empty catalog.

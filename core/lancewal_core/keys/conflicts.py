@@ -294,14 +294,10 @@ def read_conflicts(store: ObjectStore, ref: ConflictsRef | None, contract: Contr
             object=ref.key,
         )
     if len(data) != ref.size or hashlib.sha256(data).hexdigest() != ref.sha256:
-        raise ObjectCorrupt(
-            f"{ref.key} is corrupt: its bytes do not have the SHA-256 that the table's commit names", object=ref.key
-        )
+        raise _corrupt(ref.key, "its bytes do not have the SHA-256 that the table's commit names")
     found = decode_as(data, ref.key, store, contract)
     if found.waiting_keys.num_rows != ref.keys:
-        raise ObjectCorrupt(
-            f"{ref.key} is corrupt: it does not hold the {ref.keys} keys that the table's commit names", object=ref.key
-        )
+        raise _corrupt(ref.key, f"it does not hold the {ref.keys} keys that the table's commit names")
     return found
 
 
@@ -341,11 +337,9 @@ def _written(data: bytes, where: str, store: ObjectStore, contract: Contract) ->
         )
         trees(found)
     except (JsonFault, ValueError) as error:
-        raise ObjectCorrupt(f"{where} is corrupt: its ids of fields cannot be read: {error}", object=where) from error
+        raise _corrupt(where, f"its ids of fields cannot be read: {error}") from error
     if len(set(columns.names)) != len(columns) or not set(rows.primary_key).issubset(columns.names):
-        raise ObjectCorrupt(
-            f"{where} is corrupt: no object of keys in conflict has the columns {columns.names[:_SHOWN]}", object=where
-        )
+        raise _corrupt(where, f"no object of keys in conflict has the columns {columns.names[:_SHOWN]}")
     newest = contract.highest_field_id or max(contract.field_ids, default=-1)
     if any(id_ > newest for own in found.ids for id_ in own):
         raise ContractChanged(
@@ -365,7 +359,7 @@ def decode_conflicts(data: bytes, where: str, schema: RowSchema) -> Conflicts:
         found = Conflicts(schema, _as(_waiting_schema(schema), waiting), _as(_owner_schema(schema), owners))
         _check(found)
     except (ObjectCorrupt, JsonFault, pa.ArrowException, ValueError, TypeError, OSError) as error:
-        raise ObjectCorrupt(f"{where} is corrupt: {str(error)[:300]}", object=where) from error
+        raise _corrupt(where, str(error)[:300]) from error
     return found
 
 
@@ -379,6 +373,10 @@ def conflict_rows(data: bytes) -> tuple[pa.Table, pa.Table]:
     if sum(declared_stream(pa.py_buffer(stream)).raw_bytes for stream in streams) > CONFLICTS_ROWS_BYTES_MAX:
         raise ObjectCorrupt("it unpacks to more bytes than any such object")
     return side_rows(streams[0]), side_rows(streams[1])
+
+
+def _corrupt(where: str, problem: str) -> ObjectCorrupt:
+    return ObjectCorrupt(f"{where} is corrupt: {problem}", object=where)
 
 
 def _as(schema: pa.Schema, rows: pa.Table) -> pa.Table:

@@ -29,7 +29,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lancewal_core.errors import Corrupt, ObjectCorrupt
+from lancewal_core.errors import Corrupt, ObjectCorrupt, or_corrupt
 from lancewal_core.keys.catalog import CoveredFile, KeyCatalog, KeyCatalogs, KeyPart, KeyRun
 from lancewal_core.keys.code import code_keys
 from lancewal_core.keys.origin import NOT_KNOWN, Counts, Partitions
@@ -168,26 +168,13 @@ def _counting(runs: Sequence[KeyRun], fragments: Mapping[str, Sequence[Fragment]
     return found
 
 
-def find_in_run(run: KeyRun, source: PartSource, sought: SoughtKeys) -> FoundEntries:
-    """Return all entries of a run for the keys sought.  Raises ``ObjectMissing`` or ``ObjectCorrupt`` if a part cannot
-    be read.
-    """
-    (found,) = find_in_runs([run], source, sought)
-    if isinstance(found, Corrupt):
-        raise found
-    return found
-
-
 def find_in_runs(
     runs: Sequence[KeyRun], source: PartSource, sought: SoughtKeys, tasks: Tasks | None = None
 ) -> list[FoundEntries | Corrupt]:
     """Return for each run all entries of the keys sought, or the fault of one of its parts."""
 
     def look(part: KeyPart) -> FoundEntries | Corrupt:
-        try:
-            return find_in_part(source.open(part), sought)
-        except Corrupt as error:
-            return error
+        return or_corrupt(lambda: find_in_part(source.open(part), sought))
 
     asked = {part.object: part for run in runs for part in run.parts if sought.any_in(part.first, part.last)}
     parts = list(asked.values())

@@ -17,12 +17,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 
 import google_crc32c
 import pyarrow as pa
 
-from lancewal_core.errors import FLUSH_DAMAGED, Corrupt, ObjectCorrupt, ObjectMissing, or_raised
+from lancewal_core.errors import FLUSH_DAMAGED, Corrupt, ObjectCorrupt, ObjectMissing, or_corrupt, or_raised
 from lancewal_core.names import paths
 from lancewal_core.names.ids import Generation, Region
 from lancewal_core.names.paths import FlushFile
@@ -122,15 +123,9 @@ def _part(one: Flushable, deletes: Stretch | None, patches: Stretch | None) -> F
 
 def read_flushes(store: ObjectStore, tasks: Tasks, keys: Collection[str]) -> dict[str, Flush | Corrupt]:
     """Read manifests side by side, each once; return them by their keys.  A fault of one manifest is its answer alone."""
-
-    def read(key: str) -> Flush | Corrupt:
-        try:
-            return read_flush(store, key)
-        except Corrupt as error:
-            return error
-
     wanted = sorted(keys)
-    return dict(zip(wanted, tasks.map(read, wanted) if wanted else (), strict=True))
+    found = tasks.map(lambda key: or_corrupt(lambda: read_flush(store, key)), wanted) if wanted else ()
+    return dict(zip(wanted, found, strict=True))
 
 
 def read_each(
@@ -169,31 +164,25 @@ def _scanned(
         batches = [b.cast(wanted) for b in table.read_unadopted(first.fragments, columns, own)]
         return pa.Table.from_batches(batches, wanted)
     except (pa.ArrowException, ValueError, TypeError) as error:
-        raise ObjectCorrupt(
-            f"data files of {first.key} do not hold the table's columns: {first_line(error)}; {FLUSH_DAMAGED}",
-            object=first.key,
-        ) from error
+        raise _damaged(first, f"do not hold the table's columns: {first_line(error)}") from error
+
+
+def _damaged(flushed: FlushedGeneration, problem: str) -> ObjectCorrupt:
+    """Return the error for the data files of a flush."""
+    return ObjectCorrupt(f"data files of {flushed.key} {problem}; {FLUSH_DAMAGED}", object=flushed.key)
 
 
 def _own_rows(flushed: FlushedGeneration, read: pa.Table, schema: RowSchema) -> pa.Table:
     """Return ``read`` if it is what was written for the part; else raise ``ObjectCorrupt``."""
+    name = flushed.region.name
     for field in read.schema:
         if not field.nullable and read.column(field.name).null_count:
-            raise ObjectCorrupt(
-                f"data files of {flushed.key} hold nulls in {field.name!r}; {FLUSH_DAMAGED}", object=flushed.key
-            )
+            raise _damaged(flushed, f"hold nulls in {field.name!r}")
     if read.num_rows != flushed.rows:
-        raise ObjectCorrupt(
-            f"data files of {flushed.key} hold {read.num_rows} rows of region {flushed.region.name} instead of "
-            f"{flushed.rows}; {FLUSH_DAMAGED}",
-            object=flushed.key,
-        )
+        raise _damaged(flushed, f"hold {read.num_rows} rows of region {name} instead of {flushed.rows}")
     if key_sum(read.select(schema.key.names)) != flushed.keys_crc32c:
-        raise ObjectCorrupt(
-            f"data files of {flushed.key} ({', '.join(sorted(files_of(flushed.fragments)))}) hold other keys of region "
-            f"{flushed.region.name} than were written; {FLUSH_DAMAGED}",
-            object=flushed.key,
-        )
+        files = ", ".join(sorted(files_of(flushed.fragments)))
+        raise _damaged(flushed, f"({files}) hold other keys of region {name} than were written")
     return read
 
 
@@ -279,14 +268,12 @@ def _sides(
         data = store.get_range(named[0].key, start, end)
     except Corrupt as error:
         return [schema.empty_table() if side is None else error for side in sides]
-    found: list[pa.Table | Corrupt] = []
-    for side in sides:
-        try:
-            own = data if side is None or data is None else data[side.start - start : side.start - start + side.size]
-            found.append(schema.empty_table() if side is None else _decoded_side(own, side, schema))
-        except Corrupt as error:
-            found.append(error)
-    return found
+
+    def decoded(side: SideFile) -> pa.Table:
+        own = data if data is None else data[side.start - start : side.start - start + side.size]
+        return _decoded_side(own, side, schema)
+
+    return [schema.empty_table() if side is None else or_corrupt(partial(decoded, side)) for side in sides]
 
 
 def _put_side(store: ObjectStore, key: str, tables: Sequence[pa.Table]) -> Sequence[Stretch | None]:

@@ -32,7 +32,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise, zip_longest
 from threading import Lock
 
-from lancewal_core.errors import INDEX_LOST, Corrupt, OutsideHistoryWindow, PlanStale, StoreInconsistent
+from lancewal_core.errors import INDEX_LOST, Corrupt, OutsideHistoryWindow, PlanStale, StoreInconsistent, or_corrupt
 from lancewal_core.names import paths
 from lancewal_core.names.ids import Generation, Making, Position, Region
 from lancewal_core.region.opened_table import OpenedTable
@@ -158,10 +158,7 @@ def read_sound_histories(
     known.keep_only(info for infos in listed.values() for info in infos)
 
     def one(region: Region) -> History | Corrupt | None:
-        try:
-            return _history(opened, sound.states.get(region), in_force, region, listed[region], known)
-        except Corrupt as error:
-            return error
+        return or_corrupt(lambda: _history(opened, sound.states.get(region), in_force, region, listed[region], known))
 
     histories: dict[Region, History] = {}
     for region, found in zip(asked, opened.tasks.map(one, asked), strict=True):

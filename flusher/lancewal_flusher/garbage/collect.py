@@ -64,7 +64,7 @@ from lancewal_core.region.states import Decide
 from lancewal_core.region.transitions import paged, trim
 from lancewal_core.store.object_kinds import Collected, kind_of
 from lancewal_core.store.object_store import Done, put_new
-from lancewal_core.table.subscriptions.holding import HOLDS_NOTHING, Fault, Holding
+from lancewal_core.table.subscriptions.holding import HOLDS_NOTHING, Holding
 from lancewal_core.table.watermarks import InForce
 from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.garbage.find import boundary, claimed_histories, find_garbage, history_page_due, list_candidates
@@ -112,7 +112,7 @@ class GarbageReport:
     """Why no version is removed and no snapshot dropped: a name of a branch or tag cannot be read.  None otherwise."""
     subscriptions: Mapping[str, KeptBySubscription] = field(default_factory=dict)
     """Segments and versions that each subscription keeps beyond the windows, by name."""
-    subscription_faults: Mapping[str, Fault] = field(default_factory=dict)
+    subscription_faults: Mapping[str, Corrupt] = field(default_factory=dict)
     """Subscriptions that cannot be read, by name; a list that cannot be read has the name ``""``."""
 
 

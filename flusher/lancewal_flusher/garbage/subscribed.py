@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from lancewal_core.errors import Corrupt, ObjectMissing
+from lancewal_core.errors import Corrupt
 from lancewal_core.names import paths
 from lancewal_core.names.ids import Generation, LogId, Region, Sequence
 from lancewal_core.region.history import History, read_sound_histories
@@ -26,7 +26,7 @@ from lancewal_core.store.object_store import ObjectInfo
 from lancewal_core.store.versioned import FIRST_VERSION, Version, newest_behind, newest_version
 from lancewal_core.table.contract import Contract
 from lancewal_core.table.presence import check_present
-from lancewal_core.table.subscriptions.holding import HOLDS_NOTHING, Fault, Holding, former_regions, holding_of
+from lancewal_core.table.subscriptions.holding import HOLDS_NOTHING, Holding, former_regions, holding_of
 from lancewal_core.table.subscriptions.stored import (
     StoredSubscription,
     SubscriptionNames,
@@ -51,7 +51,7 @@ class _Read:
 
     at: float
     found: Version | None
-    stored: StoredSubscription | Fault
+    stored: StoredSubscription | Corrupt
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ def read_holding(
     """Return which of these histories, and of those of former topics, subscriptions keep now.  A table without
     subscriptions costs one request.
     """
-    found: dict[str, StoredSubscription | Fault]
+    found: dict[str, StoredSubscription | Corrupt]
     try:
         names = _read_names(context, known)
     except Corrupt as fault:
@@ -130,7 +130,7 @@ def _read_one(context: FlusherContext, known: KnownSubscriptions, name: str, id:
         return _Read(now, found, before.stored)
     try:
         return _Read(now, found, decoded_subscription(found, name, id, context.contract.making))
-    except (Corrupt, ObjectMissing) as fault:
+    except Corrupt as fault:
         return _Read(now, found, fault)
 
 

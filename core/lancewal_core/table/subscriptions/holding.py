@@ -16,15 +16,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from lancewal_core.errors import Corrupt, ObjectMissing
+from lancewal_core.errors import Corrupt
 from lancewal_core.names.ids import Generation, Region, TableVersion
 from lancewal_core.region.history import History
 from lancewal_core.table.contract import Contract
 from lancewal_core.table.subscriptions.needs import NO_MARK, is_behind, merged_ms_of
 from lancewal_core.table.subscriptions.stored import StoredSubscription
 from lancewal_core.table.watermarks import InForce, Watermark
-
-Fault = Corrupt | ObjectMissing
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +41,7 @@ class Holding:
     """All data that the subscriptions of a table keep from garbage collection."""
 
     of: Mapping[str, Held] = field(default_factory=dict)
-    faults: Mapping[str, Fault] = field(default_factory=dict)
+    faults: Mapping[str, Corrupt] = field(default_factory=dict)
     """Subscriptions that cannot be read, by name; a list that cannot be read has the name ``""``."""
     former: Mapping[Region, History] = field(default_factory=dict)
     """Generations of former topics that are held."""
@@ -69,7 +67,7 @@ HOLDS_NOTHING = Holding()
 
 
 def former_regions(
-    stored: Mapping[str, StoredSubscription | Fault], in_force: InForce, contract: Contract
+    stored: Mapping[str, StoredSubscription | Corrupt], in_force: InForce, contract: Contract
 ) -> list[Region]:
     """Return the regions of former topics of which a subscription may need a merged generation."""
     former = in_force.regions.keys() - set(contract.regions)
@@ -81,7 +79,7 @@ def former_regions(
 
 
 def holding_of(
-    stored: Mapping[str, StoredSubscription | Fault],
+    stored: Mapping[str, StoredSubscription | Corrupt],
     histories: Mapping[Region, History],
     contract: Contract,
     now_ms: int,
@@ -90,7 +88,7 @@ def holding_of(
     records = {region: history.generations for region, history in histories.items()} if stored else {}
     regions, bound_ms = set(contract.regions), contract.subscription_hold_s_max * 1000
     of: dict[str, Held] = {}
-    faults: dict[str, Fault] = {}
+    faults: dict[str, Corrupt] = {}
     for name, found in stored.items():
         if not isinstance(found, StoredSubscription):
             faults[name] = found

@@ -57,6 +57,8 @@ from lancewal_core.errors import (
     OutsideHistoryWindow,
     SubscriptionMissing,
     VersionGone,
+    or_corrupt,
+    or_raised,
     some_of,
 )
 from lancewal_core.names.ids import Making
@@ -135,22 +137,17 @@ def decoded_subscription(found: Version | None, name: str, id: str, making: Maki
     return StoredSubscription.decode(found.data, family.key(found.version))
 
 
-def read_stored(opened: OpenedTable) -> dict[str, StoredSubscription | Corrupt | ObjectMissing]:
+def read_stored(opened: OpenedTable) -> dict[str, StoredSubscription | Corrupt]:
     """Return all subscriptions by name.  A subscription that cannot be read has its error as the value.  A table
     without subscriptions costs one request.
     """
     return _read_all(opened, read_names(opened.store, opened.contract.making, opened.tasks).ids)
 
 
-def _read_all(opened: OpenedTable, ids: Mapping[str, str]) -> dict[str, StoredSubscription | Corrupt | ObjectMissing]:
-    def one(name: str) -> StoredSubscription | Corrupt | ObjectMissing:
-        try:
-            return _read(opened, name, ids[name])
-        except (Corrupt, ObjectMissing) as fault:
-            return fault
-
+def _read_all(opened: OpenedTable, ids: Mapping[str, str]) -> dict[str, StoredSubscription | Corrupt]:
     names = sorted(ids)
-    return dict(zip(names, opened.tasks.map(one, names), strict=True)) if names else {}
+    found = opened.tasks.map(lambda name: or_corrupt(lambda: _read(opened, name, ids[name])), names) if names else ()
+    return dict(zip(names, found, strict=True))
 
 
 def _read(opened: OpenedTable, name: str, id: str) -> StoredSubscription:
@@ -173,13 +170,9 @@ class KeptSubscriptions:
 
     def all(self) -> list[Subscription]:
         """Return all subscriptions, by name.  Raise the error of one that cannot be read."""
-        found = self.readable()
-        for fault in found.values():
-            if isinstance(fault, Exception):
-                raise fault
-        return [each for each in found.values() if isinstance(each, Subscription)]
+        return [or_raised(found) for found in self.readable().values()]
 
-    def readable(self) -> dict[str, Subscription | Corrupt | ObjectMissing]:
+    def readable(self) -> dict[str, Subscription | Corrupt]:
         """Return all subscriptions by name.  A subscription that cannot be read has its error as the value."""
         ids = read_names(self._opened.store, self._making, self._opened.tasks).ids
         return {
