@@ -14,18 +14,18 @@ from dataclasses import replace
 import numpy as np
 
 from lancewal_core.rows.schema import RowSchema
-from lancewal_core.table.contract import TRUNCATE, UNAVAILABLE_VALUE
+from lancewal_core.table.contract import UNAVAILABLE_VALUE
 from lancewal_core.wal.writer_schemas import WriterSchema
 from lancewal_ingest.decode.avro.decoder import AvroFormat, AvroPayloads, parse_record
 from lancewal_ingest.decode.avro.schema import AvroRecord
 from lancewal_ingest.decode.framed.payloads import PayloadDecoder, Payloads, SchemaUnusable
 from lancewal_ingest.decode.naming import Naming
-from lancewal_ingest.decode.outcomes import ENVELOPE, WRONG_FORMAT
+from lancewal_ingest.decode.outcomes import WRONG_FORMAT, Refusal
 from lancewal_ingest.decode.value_decoder import DecodedValues, Indexes, Ops, RefusedValue
-from lancewal_ingest.envelopes.avro_opening import OTHER_LETTER, EventOpener, OpenedEvents, record_or_null
-from lancewal_ingest.envelopes.debezium_json import LETTERS, kind_of_names
-from lancewal_ingest.envelopes.envelope import NO_FIELD, TRUNCATED, EnvelopeRules
-from lancewal_ingest.envelopes.event_rows import EventRows
+from lancewal_ingest.envelopes.avro_opening import EventOpener, OpenedEvents, record_or_null
+from lancewal_ingest.envelopes.debezium_json import ROWS, kind_of_names
+from lancewal_ingest.envelopes.envelope import NO_FIELD, EnvelopeRules
+from lancewal_ingest.envelopes.event_rows import DELETE, ROW, EventRows
 
 _NONE: Indexes = np.zeros(0, np.int64)
 _NO_ENVELOPE = (
@@ -105,22 +105,21 @@ class AvroEvents:
 
     def _decoded(self, payloads: Payloads, found: OpenedEvents) -> DecodedValues:
         """Return what becomes of opened payloads."""
-        letters = found.facts.letters
-        at = {letter: np.flatnonzero(letters == letter) for letter in np.unique(letters).tolist()}
-        at.pop("", None)  # refused
         refused = [*found.refused.values()]
-        refused += [RefusedValue(n, TRUNCATE, TRUNCATED) for n in at.pop("t", _NONE).tolist()]
-        unknown = f"field op: expected one of {', '.join(sorted(LETTERS))}"
-        refused += [RefusedValue(n, ENVELOPE, unknown) for n in at.pop(OTHER_LETTER, _NONE).tolist()]
-        deletes = at.pop("d", _NONE)
-        passed_over = {"message": at.pop("m")} if "m" in at else {}
-        if "r" in at and "r" not in self._event_rows.decoded:
-            passed_over["snapshot_row"] = at.pop("r")
-        for letter, places in at.items():
-            message = NO_FIELD if self._rows is None else f"field after: expected a row, since op is {letter}"
-            refused += [RefusedValue(n, ENVELOPE, message) for n in places[~found.has_row[places]].tolist()]
-        chosen = np.sort(np.concatenate([_NONE, *at.values()]))
-        chosen = chosen[found.has_row[chosen]]
+        places: dict[str, list[Indexes]] = {}  # of the other payloads, by what they are
+        for letter in set(found.facts.letters.tolist()) - {""}:
+            for has_row in (True, False):
+                at = np.flatnonzero((found.facts.letters == letter) & (found.has_row == has_row))
+                try:
+                    kind = self._event_rows.what(letter, has_row=has_row, word="field")
+                    places.setdefault(kind, []).append(at)
+                except Refusal as refusal:
+                    no_field = self._rows is None and letter in ROWS
+                    message = NO_FIELD if no_field else str(refusal)
+                    refused += [RefusedValue(place, refusal.kind, message) for place in at.tolist()]
+        by_kind = {kind: np.sort(np.concatenate(parts)) for kind, parts in places.items()}
+        chosen, deletes = by_kind.pop(ROW, _NONE), by_kind.pop(DELETE, _NONE)
+        passed_over = {kind: at for kind, at in by_kind.items() if len(at)}
         if self._rows is None or not len(chosen):
             return DecodedValues([], refused, {}, {}, passed_over, deletes)
         starts = payloads.starts[chosen]

@@ -21,18 +21,22 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lancewal_core.rows.schema import RowSchema
+from lancewal_core.table.contract import TRUNCATE
 from lancewal_ingest.decode.metadata import as_times
 from lancewal_ingest.decode.naming import OtherName
+from lancewal_ingest.decode.outcomes import ENVELOPE, Refusal
 from lancewal_ingest.decode.part import DecodedPart
 from lancewal_ingest.decode.value_decoder import DecodedValues, Indexes, Mask, RefusedValue
-from lancewal_ingest.envelopes.debezium_json import ROWS
-from lancewal_ingest.envelopes.envelope import EnvelopeRules
+from lancewal_ingest.envelopes.debezium_json import LETTERS, ROWS
+from lancewal_ingest.envelopes.envelope import TRUNCATED, EnvelopeRules
 
 Numbers = tuple[npt.NDArray[np.int64], Mask]
 """Numbers of some events, and which events have one."""
 CHANGED = "source.ts_ms"
 """Member with the time of a change in the database; of a snapshot's row, with the time of the read."""
 _PREFIX = "envelope."
+ROW, DELETE = "row", "delete"
+"""What an event may be, beside the kinds that are passed over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +84,27 @@ class EventRows:
         """Members of events with numbers that the columns need: ``ts_ms``, ``source.ts_ms``, ``source.lsn``."""
         self.decoded = ROWS - {"r"} if envelope.skips_snapshots else ROWS
         """Operations whose rows are decoded."""
+
+    def what(self, letter: str, *, has_row: bool, word: str) -> str:
+        """Return what an event is: ``ROW``, ``DELETE``, or the kind of an event that is passed over.
+
+        ``letter``: its operation.  ``word``: what the format calls a part of an envelope.  Raises ``Refusal`` for an event
+        that is none of these.
+        """
+        match letter:
+            case "m":
+                return "message"
+            case "r" if "r" not in self.decoded:
+                return "snapshot_row"
+            case "d":
+                return DELETE
+            case "t":
+                raise Refusal(TRUNCATE, TRUNCATED)
+            case _ if letter not in LETTERS:
+                raise Refusal(ENVELOPE, f"{word} op: expected one of {', '.join(sorted(LETTERS))}")
+            case _ if not has_row:
+                raise Refusal(ENVELOPE, f"{word} after: expected a row, since op is {letter}")
+        return ROW
 
     def finished(self, decoded: DecodedValues, facts: EventFacts) -> DecodedValues:
         """Return the decoded rows in the form in which the table stores them.  ``facts``: about the events of these

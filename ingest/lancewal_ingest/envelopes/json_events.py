@@ -19,7 +19,6 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from lancewal_core.rows.schema import RowSchema
-from lancewal_core.table.contract import TRUNCATE
 from lancewal_ingest.decode.avro.schema import AvroRecord
 from lancewal_ingest.decode.connect.decoder import ConnectDecoder, TextDecoder
 from lancewal_ingest.decode.connect.rows import ConnectRows
@@ -48,8 +47,8 @@ from lancewal_ingest.envelopes.debezium_json import (
     read,
     read_strictly,
 )
-from lancewal_ingest.envelopes.envelope import NO_FIELD, TRUNCATED, EnvelopeRules, row_of
-from lancewal_ingest.envelopes.event_rows import CHANGED, EventFacts, EventRows, Numbers
+from lancewal_ingest.envelopes.envelope import NO_FIELD, EnvelopeRules, row_of
+from lancewal_ingest.envelopes.event_rows import CHANGED, DELETE, ROW, EventFacts, EventRows, Numbers
 from lancewal_ingest.envelopes.json_tails import shape_of, whole_numbers
 from lancewal_ingest.envelopes.tails import Shape, Shapes, starting
 from lancewal_kafka.headers import HeaderList
@@ -57,7 +56,6 @@ from lancewal_kafka.headers import HeaderList
 _NOT_READ = ("not_json", "not_an_object")
 """Kinds of rows that ``read`` may have found in a wrong place."""
 _NO_JSON = "member after: expected a row in JSON"
-_DELETE = "delete"
 
 
 @dataclass(slots=True)
@@ -105,7 +103,7 @@ class EventTexts:
         others = _WithoutRow()
         by_shape, places = self._by_shape(payloads)
         rows = by_shape.beside(self._one_by_one(payloads, places, others, strictly=False))
-        changed_ms = _changed_ms(payloads, rows, others.kinds.get(_DELETE, ()))
+        changed_ms = _changed_ms(payloads, rows, others.kinds.get(DELETE, ()))
         decoded = self._decoded(rows)
         doubtful = [one.place for one in decoded.refused if one.kind in _NOT_READ]
         if doubtful:
@@ -116,7 +114,7 @@ class EventTexts:
         return replace(
             decoded,
             refused=[*decoded.refused, *others.refused],
-            deletes=kinds.pop(_DELETE, np.zeros(0, np.int64)),
+            deletes=kinds.pop(DELETE, np.zeros(0, np.int64)),
             passed_over=kinds,
             changed_ms=changed_ms,
         )
@@ -170,16 +168,19 @@ class EventTexts:
                 found.append(quick)
                 continue
             try:
-                event: RowEvent | OtherEvent = quick or read_strictly(values[place], self._event_rows.members)
-                kind = self._without_row(event)
+                event = quick or read_strictly(values[place], self._event_rows.members)
+                if isinstance(event, OtherEvent):
+                    others.kinds.setdefault(event.kind, []).append(place)
+                    continue
+                kind = self._event_rows.what(event.letter, has_row=event.row is not None, word="member")
             except Refusal as refusal:
                 others.refused.append(RefusedValue.of(place, refusal))
                 continue
-            if kind is not None:
-                others.kinds.setdefault(kind, []).append(place)
-            elif isinstance(event, RowEvent):
+            if kind == ROW:
                 at.append(place)
                 found.append(event)
+            else:
+                others.kinds.setdefault(kind, []).append(place)
         numbers = {
             name: _numbers([event.numbers[n] for event in found]) for n, name in enumerate(self._event_rows.members)
         }
@@ -187,23 +188,6 @@ class EventTexts:
         has_before = np.array([event.has_before for event in found], np.bool_)
         texts = [event.row or b"" for event in found]
         return _Rows(np.array(at, np.int64), texts, EventFacts(letters, has_before, numbers))
-
-    def _without_row(self, event: RowEvent | OtherEvent) -> str | None:
-        """Return the kind of a value without a row; None for an event with one.  Raises ``Refusal``."""
-        match event:
-            case OtherEvent(kind=kind):
-                return kind
-            case RowEvent(letter="m"):
-                return "message"
-            case RowEvent(letter="r") if "r" in self._undecoded:
-                return "snapshot_row"
-            case RowEvent(letter="d"):
-                return _DELETE
-            case RowEvent(letter="t"):
-                raise Refusal(TRUNCATE, TRUNCATED)
-            case RowEvent(letter=letter, row=None):
-                raise Refusal(ENVELOPE, f"member after: expected a row, since op is {letter}")
-        return None
 
 
 def _certain(decoded: DecodedValues) -> DecodedValues:
