@@ -51,6 +51,10 @@ if TYPE_CHECKING:
     import polars
 
 CACHE_BYTES_MAX = 256 << 20
+Columns: TypeAlias = Sequence[str] | None
+"""Names of the wanted columns, in their order; None: all."""
+Filter: TypeAlias = str | pc.Expression | None
+"""A condition in Lance's SQL, or an expression that can be translated into one; None: all rows pass."""
 Keys: TypeAlias = Iterable[Any] | pa.Table | pa.RecordBatch
 
 
@@ -128,7 +132,7 @@ def at_point(table: Table, at: Point) -> Table:
     return table
 
 
-def counted(table: Table, filter: str | pc.Expression | None = None, **read: Unpack[Read]) -> tuple[int, pa.Schema]:
+def counted(table: Table, filter: Filter = None, **read: Unpack[Read]) -> tuple[int, pa.Schema]:
     """Return the result of ``Table.count_rows``, and a schema whose metadata has the receipt and what was left out."""
     wanted = table._wanted([table.contract.primary_key[0]], filter, **read)
     planned, rows = table._reads.count(wanted)
@@ -181,22 +185,14 @@ class Table:
         return self._reads.schema
 
     def scan(
-        self,
-        columns: Sequence[str] | None = None,
-        filter: str | pc.Expression | None = None,
-        limit: int | None = None,
-        **read: Unpack[Read],
+        self, columns: Columns = None, filter: Filter = None, limit: int | None = None, **read: Unpack[Read]
     ) -> Rows:
         """Plan a read, and return it.  Its receipt is fixed, so each use returns the same rows."""
         limit = limit_of(limit)
         return Rows(self._reads, self._reads.plan(self._wanted(columns, filter, **read)), limit)
 
     def to_batches(
-        self,
-        columns: Sequence[str] | None = None,
-        filter: str | pc.Expression | None = None,
-        limit: int | None = None,
-        **read: Unpack[Read],
+        self, columns: Columns = None, filter: Filter = None, limit: int | None = None, **read: Unpack[Read]
     ) -> pa.RecordBatchReader:
         """The rows batch by batch; the reader's schema has the receipt in its metadata."""
         limit = limit_of(limit)
@@ -204,19 +200,15 @@ class Table:
         return reader_of(planned.schema, batches, limit)
 
     def to_arrow(
-        self,
-        columns: Sequence[str] | None = None,
-        filter: str | pc.Expression | None = None,
-        limit: int | None = None,
-        **read: Unpack[Read],
+        self, columns: Columns = None, filter: Filter = None, limit: int | None = None, **read: Unpack[Read]
     ) -> pa.Table:
         """The rows as one table in memory; its schema has the receipt in its metadata."""
         return self.to_batches(columns, filter, limit, **read).read_all()
 
     def to_pandas(
         self,
-        columns: Sequence[str] | None = None,
-        filter: str | pc.Expression | None = None,
+        columns: Columns = None,
+        filter: Filter = None,
         limit: int | None = None,
         dtypes: Dtypes = "nullable",
         **read: Unpack[Read],
@@ -226,19 +218,15 @@ class Table:
         return to_pandas(self.to_arrow(columns, filter, limit, **read), dtypes)
 
     def to_polars(
-        self,
-        columns: Sequence[str] | None = None,
-        filter: str | pc.Expression | None = None,
-        limit: int | None = None,
-        **read: Unpack[Read],
+        self, columns: Columns = None, filter: Filter = None, limit: int | None = None, **read: Unpack[Read]
     ) -> polars.DataFrame:
         """The rows as a DataFrame of Polars."""
         return to_polars(self.to_arrow(columns, filter, limit, **read))
 
     def to_duckdb(
         self,
-        columns: Sequence[str] | None = None,
-        filter: str | pc.Expression | None = None,
+        columns: Columns = None,
+        filter: Filter = None,
         limit: int | None = None,
         *,
         connection: duckdb.DuckDBPyConnection | None = None,
@@ -247,23 +235,12 @@ class Table:
         """Return the rows as a DuckDB relation.  Each query of it reads the same rows (``Rows.to_duckdb``)."""
         return self.scan(columns, filter, limit, **read).to_duckdb(connection)
 
-    def head(
-        self,
-        n: int = 10,
-        columns: Sequence[str] | None = None,
-        filter: str | pc.Expression | None = None,
-        **read: Unpack[Read],
-    ) -> pa.Table:
+    def head(self, n: int = 10, columns: Columns = None, filter: Filter = None, **read: Unpack[Read]) -> pa.Table:
         """Return ``n`` rows, in no order."""
         return self.to_arrow(columns, filter, n, **read)
 
     def get(
-        self,
-        keys: Keys | None = None,
-        columns: Sequence[str] | None = None,
-        *,
-        region_key: object = None,
-        **read: Unpack[Read],
+        self, keys: Keys | None = None, columns: Columns = None, *, region_key: object = None, **read: Unpack[Read]
     ) -> Rows:
         """Return the rows with these primary keys, in the order of the keys.  Keys without a row are left out.
 
@@ -289,11 +266,7 @@ class Table:
                 region.check(wanted.keys)
         return Rows(self._reads, self._reads.plan(wanted))
 
-    def count_rows(
-        self,
-        filter: str | pc.Expression | None = None,
-        **read: Unpack[Read],
-    ) -> int:
+    def count_rows(self, filter: Filter = None, **read: Unpack[Read]) -> int:
         """Return the number of rows, or of rows that pass ``filter``.
 
         Without ``filter`` no row of the merged table is read, except for keys that the key index does not cover."""
@@ -304,9 +277,9 @@ class Table:
         vector: object = None,
         text: str | TextQuery | None = None,
         *,
-        filter: str | pc.Expression | None = None,
+        filter: Filter = None,
         limit: int = 10,
-        columns: Sequence[str] | None = None,
+        columns: Columns = None,
         **how: Unpack[Search],
     ) -> SearchRows:
         """Return the ``limit`` rows nearest to ``vector``, with ``_distance``, or the best ones for ``text``, with
@@ -341,8 +314,8 @@ class Table:
         start: Point | str | bytes,
         end: Point | str | bytes = "now",
         mode: Mode = "net",
-        columns: Sequence[str] | None = None,
-        filter: str | pc.Expression | None = None,
+        columns: Columns = None,
+        filter: Filter = None,
     ) -> ChangeRows:
         """Plan the changes from ``start`` to ``end``.  Both are points; ``end`` may be ``now``, and ``start`` may be
         ``earliest``, the empty table.
@@ -371,8 +344,8 @@ class Table:
         self,
         start: Point | str | bytes | None = None,
         mode: Mode = "net",
-        columns: Sequence[str] | None = None,
-        filter: str | pc.Expression | None = None,
+        columns: Columns = None,
+        filter: Filter = None,
         **how: Unpack[Follow],
     ) -> FollowedFeeds:
         """Return the changes after ``start`` as an endless sequence of feeds, each like the result of ``changes``.
@@ -424,9 +397,7 @@ class Table:
     def __repr__(self) -> str:
         return f"<lancewal.Table at {self.uri}>"
 
-    def _wanted(
-        self, columns: Sequence[str] | None, filter: str | pc.Expression | None, **read: Unpack[Read]
-    ) -> Wanted:
+    def _wanted(self, columns: Columns, filter: Filter, **read: Unpack[Read]) -> Wanted:
         if self._at is not None and read.get("at") is None:
             read = {**read, "at": self._at}
         return wanted_of(columns, filter, read_options(**read))
