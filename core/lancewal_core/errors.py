@@ -116,12 +116,13 @@ class Retry(LancewalError):
 
 
 class StoreUnavailable(Retry):
-    """The object store did not answer, or answered with a passing fault."""
+    """The object store did not answer, or answered with a transient error."""
 
 
 class StoreRefused(StoreUnavailable):
-    """The object store refuses access: rights, credentials or the bucket are wrong.  A service waits until the
-    cause is mended."""
+    """The object store refuses access: rights, credentials or the bucket are wrong.  A service waits until the cause is
+    removed.
+    """
 
     exit_code = ASKS_FOR_A_PERSON
 
@@ -131,8 +132,9 @@ class CatalogUnavailable(Retry):
 
 
 class CatalogRefused(CatalogUnavailable):
-    """The catalog refuses access: user, password, a certificate or a right is wrong.  A service waits until the cause is
-    mended."""
+    """The catalog refuses access: user, password, a certificate or a right is wrong.  A service waits until the cause
+    is removed.
+    """
 
     exit_code = ASKS_FOR_A_PERSON
 
@@ -142,19 +144,23 @@ class KafkaUnavailable(Retry):
 
 
 class KafkaRefused(KafkaUnavailable):
-    """Broker and client do not trust each other: user, password or a certificate is wrong.  A service waits until the cause
-    is mended."""
+    """Broker and client do not trust each other: user, password or a certificate is wrong.  A service waits until the
+    cause is removed.
+    """
 
     exit_code = ASKS_FOR_A_PERSON
 
 
 class RegistryUnavailable(Retry):
-    """The schema registry did not answer, or answered with a passing fault.  Partitions that need a schema of it wait."""
+    """The schema registry did not answer, or answered with a transient error.  Partitions that need one of its schemas
+    wait.
+    """
 
 
 class RegistryRefused(RegistryUnavailable):
     """The schema registry refuses access: user, password, a certificate or a right is wrong.  A service waits until the
-    cause is mended."""
+    cause is removed.
+    """
 
     exit_code = ASKS_FOR_A_PERSON
 
@@ -165,11 +171,11 @@ class KafkaBehind(Retry):
 
 
 class TokenTimeout(Retry):
-    """The positions of a token are not durable yet; ``where`` has the positions reached and wanted."""
+    """The read did not reach the positions of its token in time.  ``where`` has the positions reached and wanted."""
 
 
 class CommitUnknown(Retry):
-    """A table commit was sent, and its outcome is not known yet."""
+    """A table commit was sent, and it is unknown whether it landed."""
 
 
 class SparkJobFailed(Retry):
@@ -188,7 +194,7 @@ class WriteFailed(Retry):
 
 
 class Refresh(LancewalError):
-    """The caller's knowledge is out of date."""
+    """The caller's knowledge is out of date.  The caller must read again."""
 
     exit_code = MAY_PASS
 
@@ -213,13 +219,13 @@ class StoreInconsistent(Refresh):
 
 
 class Fenced(LancewalError):
-    """Another process owns this now."""
+    """Another process has taken over."""
 
     exit_code = MAY_PASS
 
 
 class OwnershipLost(Fenced):
-    """The partition's state names another owner."""
+    """The partition's state names another owner: another process has taken the partition over."""
 
 
 # -- this process must end -------------------------------------------------------------------------------------
@@ -289,7 +295,7 @@ class LinkRefused(ActionNeeded):
 
 
 class TableExists(ActionNeeded):
-    """The table to be made exists already, or something else lies in its place."""
+    """The table to be created exists already, or something else is in its place."""
 
 
 class TableElsewhere(ActionNeeded):
@@ -389,7 +395,7 @@ class TopicTruncated(ActionNeeded):
 
 
 class TableReplaced(ActionNeeded):
-    """The Lance table was overwritten or recreated."""
+    """The Lance table was overwritten or recreated by another program."""
 
 
 class TableRestored(ActionNeeded):
@@ -438,7 +444,7 @@ class TokenRejected(ActionNeeded):
 
 
 class StoreNotWritable(ActionNeeded):
-    """The folder takes no object: a file lies in its place, or an object that was put is not there."""
+    """The folder accepts no object: a file is in its place, or an object that was put is not there."""
 
 
 class StoreUnsafe(ActionNeeded):
@@ -468,7 +474,7 @@ class ObjectCorrupt(Corrupt):
 
 
 class ObjectTooLarge(ObjectCorrupt):
-    """An object would have become larger than any reader takes; it was not written."""
+    """An object would be larger than readers accept, so it was not written."""
 
 
 class ObjectMissing(Corrupt):

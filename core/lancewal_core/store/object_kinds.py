@@ -3,10 +3,10 @@
 Garbage collection takes from here what it may delete and how it counts.  A key that no entry parses does not belong to
 lancewal.  ``cli.stored_object`` shows the object of each kind.
 
-An object larger than any of its kind is neither read nor written.  Anybody who may write to a table's folder may have put
-an object there, so a reader must know beforehand how large an object can be.  Writers keep the same limits, so that nothing
-is written that nobody reads.  The store checks both (``object_store``, guarantees 5 and 6), so every kind has limits.  They
-are far above what lancewal writes by any setting.
+Every kind has limits of size, and an object above them is neither read nor written.  Anybody who may write to a table's
+folder may have put an object there.  So a reader must know beforehand how large an object can be.  Writers keep the same
+limits, so that readers can read all that is written.  The store checks both (``object_store``, guarantees 5 and 6).  The
+limits are far above what lancewal writes with any setting.
 """
 
 from __future__ import annotations
