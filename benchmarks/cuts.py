@@ -226,7 +226,7 @@ def _moving(lake: Lake, names: list[str], other: str, size: Size) -> dict[str, f
 
     def published() -> list[tuple[int, int]]:
         """Return for each publication when its positions were asked for, and when it was there (ms since 1970)."""
-        found = {paths.parse_moving_cut_version(info.key): info for info in objects.list(paths.moving_cuts_prefix())}
+        found = {paths.parse_moving_cut_version(info.key): info for info in objects.list(paths.MOVING_CUTS)}
         stored = sorted((at[1], info) for at, info in found.items() if at is not None and at[0] == "live")
         return [(json.loads(objects.get(info.key) or b"")["cut"]["asked_ms"], info.modified_ms) for _, info in stored]
 

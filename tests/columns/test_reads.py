@@ -104,7 +104,7 @@ def test_bundles(made: ThreeContracts, monkeypatch: pytest.MonkeyPatch) -> None:
     """A bundle has segments of one contract.  There is one of each, and a read asks for it, and for no segment in it."""
     bundles = [
         (info.key, found)
-        for info in made.store.list(paths.wal_prefix())
+        for info in made.store.list(paths.WAL)
         if (found := paths.parse_wal_bundle(info.key)) is not None
     ]
     assert len(bundles) == 3

@@ -100,7 +100,7 @@ def inside_its_folder(generation: GenerationRecord) -> None:
         assert found is not None
         assert found[1] is FlushFile.MANIFEST
     for sequence in {generation.first_sequence, generation.end_sequence} - {None}:
-        assert paths.wal_segment(generation.log, Sequence(sequence or 0)).startswith(paths.wal_prefix())
+        assert paths.wal_segment(generation.log, Sequence(sequence or 0)).startswith(paths.WAL)
 
 
 def test_the_objects_are_sound() -> None:

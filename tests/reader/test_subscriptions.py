@@ -138,7 +138,7 @@ def test_a_commit_does_not_go_back_unless_asked(pipeline: Pipeline) -> None:
 def test_names_that_are_none(pipeline: Pipeline, name: str) -> None:
     with pytest.raises(InvalidInput, match="is not a valid subscription name"):
         open_table(pipeline.uri).subscriptions().create(name)
-    assert not pipeline.store.list(paths.subscriptions_root())
+    assert not pipeline.store.list(paths.SUBSCRIPTIONS)
 
 
 def test_a_name_is_taken_once(pipeline: Pipeline) -> None:
@@ -388,7 +388,7 @@ def behind_a_former_topic(life: Life, name: str) -> set[str]:
     pipeline.ingest()
     life.note()
     pipeline.merge_all()
-    former = {info.key for info in pipeline.store.list(paths.wal_prefix())}
+    former = {info.key for info in pipeline.store.list(paths.WAL)}
     made_anew(life)
     life.go_on()
     collected_days_later(pipeline, 3)
@@ -421,9 +421,9 @@ def test_a_former_topic_stays_until_the_consumer_has_passed_it(tmp_path: Path) -
     assert next(feeds).receipt == table.receipt()
     assert applied(middle.rows, feed(table, receipt, str(table.receipt()))) == pipeline.oracle
     table.subscriptions().commit("kept", table.receipt())
-    assert former & {info.key for info in pipeline.store.list(paths.wal_prefix())}
+    assert former & {info.key for info in pipeline.store.list(paths.WAL)}
     collected_days_later(pipeline, 0)
-    left = [info for info in pipeline.store.list(paths.wal_prefix()) if info.key in former]
+    left = [info for info in pipeline.store.list(paths.WAL) if info.key in former]
     assert all(info.size < FENCE_SIZE_MAX for info in left)
     pipeline.close()
 

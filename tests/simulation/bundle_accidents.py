@@ -28,7 +28,7 @@ def _bundled(stage: Stage) -> tuple[Member, str]:
 
 
 def _bundles(stage: Stage) -> list[str]:
-    keys = [info.key for info in stage.bucket.listing(paths.wal_prefix())]
+    keys = [info.key for info in stage.bucket.listing(paths.WAL)]
     return [key for key in keys if paths.parse_wal_bundle(key) is not None]
 
 

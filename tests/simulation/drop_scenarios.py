@@ -28,7 +28,7 @@ def _drop(stage: Stage) -> set[str]:
 
 
 def _logs(stage: Stage) -> set[str]:
-    keys = {found.key for found in stage.process("look").store.list(paths.wal_prefix())}
+    keys = {found.key for found in stage.process("look").store.list(paths.WAL)}
     return {key for key in keys if paths.parse_wal_segment(key) is not None}
 
 

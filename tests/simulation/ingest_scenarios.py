@@ -128,7 +128,7 @@ def segments_in_a_row_are_lost() -> None:
         a, b = stage.member("a", 0, 1), stage.member("b")
         for _ in range(8):
             stage.append(a, 0)
-        keys = sorted(info.key for info in stage.bucket.listing(paths.wal_prefix()) if a.log in info.key)
+        keys = sorted(info.key for info in stage.bucket.listing(paths.WAL) if a.log in info.key)
         with stage.without(*keys[first : first + count]):
             with stops(ObjectMissing):
                 stage.reader("r").read("strong")
@@ -147,7 +147,7 @@ def a_segment_of_a_sealed_generation_is_lost() -> None:
         a, b = stage.member("a", 0, 1), stage.member("b")
         for _ in range(4):
             stage.append(a, 0)
-        key = sorted(info.key for info in stage.bucket.listing(paths.wal_prefix()) if a.log in info.key)[at]
+        key = sorted(info.key for info in stage.bucket.listing(paths.WAL) if a.log in info.key)[at]
         b.script.before("put", "/pages/", partial(stage.losses.take, key))
         stage.take_over(a, b, 0)
         stage.step(b, 4)

@@ -158,7 +158,7 @@ def owner_dies_when_it_has_taken_a_form() -> None:
     """A dies between the contract and its entry.  B opens the partition, and the other one has a record of another form."""
     stage = KeyFormStage()
     a, b = stage.member("a", 0, 1), stage.member("b")
-    a.script.before("put", paths.wal_prefix(), crash)
+    a.script.before("put", paths.WAL, crash)
     stage.sends(7, 0)
     with suppress(Crashed):
         stage.later(a)
@@ -271,7 +271,7 @@ def keys_of_two_schemas_in_any_order() -> None:
                     stage.alter(key_forms=tuple(forms))
                     stage.take_up(owners[partition])
                 case "die":
-                    owners[partition].script.before("put", rng.choice(("/contract/", paths.wal_prefix())), crash)
+                    owners[partition].script.before("put", rng.choice(("/contract/", paths.WAL)), crash)
                 case "lose":
                     owners[partition].script.puts.append(("/contract/", PutFault.REPLY_LOST))
             for place, owner in enumerate(owners):

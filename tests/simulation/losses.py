@@ -34,7 +34,7 @@ class Losses:
     def lose(self, rng: Random) -> list[str]:
         """Some segments in a row of some log, none of them its newest object."""
         logs: dict[LogId, list[Sequence]] = {}
-        for info in self._bucket.listing(paths.wal_prefix()):
+        for info in self._bucket.listing(paths.WAL):
             found = paths.parse_wal_segment(info.key)
             if found is not None:
                 logs.setdefault(found[0], []).append(found[1])

@@ -88,7 +88,7 @@ def former_collector_lists_the_new_table() -> None:
     former.append_and_seal(a, 0)
     former.round(f)
     made: list[tuple[Stage, Member]] = []
-    former.scripts["f"].before("list", paths.wal_prefix(), lambda: made.append(_made_again(former, process)))
+    former.scripts["f"].before("list", paths.WAL, lambda: made.append(_made_again(former, process)))
     state = GarbageState()
     with suppress(TableMissing, TableReplaced):
         collect_garbage(f, state)

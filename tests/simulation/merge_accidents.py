@@ -154,7 +154,7 @@ def flush_and_log_are_lost() -> None:
     """Neither the flush nor its WAL entries are there any more: the flusher stops, and says which."""
     stage = Stage()
     _, f, _ = stage.flushed(0)
-    for key in [*flush_files(stage, 0), *(info.key for info in stage.bucket.listing(paths.wal_prefix()))]:
+    for key in [*flush_files(stage, 0), *(info.key for info in stage.bucket.listing(paths.WAL))]:
         stage.bucket.delete(key)
     with stops(ObjectMissing):
         stage.round(f)

@@ -269,7 +269,7 @@ def list_late(patch: pytest.MonkeyPatch) -> None:
     """Half a mutation: WAL segments are listed after the indexes were read."""
 
     def free_segments(context: Any, segments: Any, needed: Any, now: int) -> set[str]:
-        return _free_segments(context, context.store.list(paths.wal_prefix()), needed, now)
+        return _free_segments(context, context.store.list(paths.WAL), needed, now)
 
     patch.setattr(lancewal_flusher.garbage.find, "_free_segments", free_segments)
 

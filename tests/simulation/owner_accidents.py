@@ -71,7 +71,7 @@ def segment_in_the_middle_of_a_log_is_lost() -> None:
     a, b = stage.member("a", 0, 1), stage.member("b")
     for _ in range(3):
         stage.append(a, 0)
-    lost = sorted(info.key for info in stage.bucket.listing(paths.wal_prefix()) if a.log in info.key)[1]
+    lost = sorted(info.key for info in stage.bucket.listing(paths.WAL) if a.log in info.key)[1]
     stage.bucket.delete(lost)
     with stops(ObjectMissing):
         stage.take_over(a, b, 0)
@@ -126,7 +126,7 @@ def hand_over_fails_and_the_region_comes_back() -> None:
     stage.give(b, 0)
     stage.step(a)
     require(stage.counts.get("failed hand-over: StoreUnavailable") == 1, "it could not:", stage.counts)
-    (key,) = [info.key for info in stage.bucket.listing(paths.wal_prefix())]
+    (key,) = [info.key for info in stage.bucket.listing(paths.WAL)]
     with stage.without(key):
         stage.give(a, 0)
         stage.step(a)
@@ -148,7 +148,7 @@ def own_segment_is_missing_that_one_of_two_regions_needs() -> None:
     stage.give(b, 0, 1)
     stage.step(a)
     require(stage.counts.get("failed hand-over: StoreUnavailable") == 1, "of both regions of the page:", stage.counts)
-    (key,) = [info.key for info in stage.bucket.listing(paths.wal_prefix())]
+    (key,) = [info.key for info in stage.bucket.listing(paths.WAL)]
     with stage.without(key):
         stage.give(a, 0, 1)
         stage.step(a)
@@ -447,7 +447,7 @@ def region_is_ended_while_its_owner_moves_on() -> None:
     stage.step(a, 4)
     stage.append(a, 0)
     stage.append(a, 0)
-    first, *_ = [info.key for info in stage.bucket.listing(paths.wal_prefix()) if a.log in info.key]
+    first, *_ = [info.key for info in stage.bucket.listing(paths.WAL) if a.log in info.key]
     with stage.without(first), stops(ObjectMissing):
         end_region(opened, process.new_id, ender, stage.region(0))
     stage.append(a, 0)

@@ -261,7 +261,7 @@ def fence_is_young() -> None:
     stage.round(f)
     stage.append(b, 0)
     stage.collect(f)
-    left = [info.key for info in stage.bucket.listing(f"{paths.wal_prefix()}{ended}")]
+    left = [info.key for info in stage.bucket.listing(f"{paths.WAL}{ended}")]
     require(len(left) == 1, "of A's log the fence alone is left, but there are", left)
     stage.check()
 

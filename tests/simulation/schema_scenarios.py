@@ -78,7 +78,7 @@ def owner_dies_between_a_schema_and_its_rows() -> None:
     stage = SchemaStage()
     a, b = stage.member("a", 0, 1), stage.member("b")
     stage.framed(0)
-    a.script.before("put", paths.wal_prefix(), crash)
+    a.script.before("put", paths.WAL, crash)
     with suppress(Crashed):
         stage.later(a, 2.0)
         raise AssertionError("A was to die")
@@ -105,7 +105,7 @@ def registry_learns_a_schema_late() -> None:
     stage = SchemaStage()
     a, b = stage.member("a", 0, 1), stage.member("b")
     stage.framed(0, 8, op=None)
-    a.script.before("put", paths.wal_prefix(), crash)
+    a.script.before("put", paths.WAL, crash)
     with suppress(Crashed):
         stage.later(a, 3 * NOT_FOUND_S)
         raise AssertionError("A was to die")

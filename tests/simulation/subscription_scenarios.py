@@ -72,10 +72,10 @@ def subscription_holds_beyond_the_windows() -> None:
     subscribing.read(_NAME)
     require(stage.counts.get("subscription read, behind") == 1, "it is not behind:", stage.counts)
     subscribing.commit(_NAME, subscribing.look())
-    before = len(stage.bucket.listing(paths.wal_prefix()))
+    before = len(stage.bucket.listing(paths.WAL))
     _merged_again(stage, a, f)
     _collected(stage, f)
-    require(len(stage.bucket.listing(paths.wal_prefix())) < before, "what it has passed is still there")
+    require(len(stage.bucket.listing(paths.WAL)) < before, "what it has passed is still there")
     check_subscribed(stage)
     stage.check()
 
@@ -200,7 +200,7 @@ def damaged_subscription_holds_everything() -> None:
     subscribing.create(_NAME, subscribing.look())
     _merged_again(stage, a, f)
     for part in ("/of/", "/names/"):
-        key = min(info.key for info in stage.bucket.listing(paths.subscriptions_root()) if part in info.key)
+        key = min(info.key for info in stage.bucket.listing(paths.SUBSCRIPTIONS) if part in info.key)
         whole = stage.bucket.get(key) or b""
         stage.bucket.delete(key)
         stage.bucket.put(key, whole[:-2], 0)
@@ -364,7 +364,7 @@ def _receipt(subscribing: Subscribing) -> str:
 
 def _log_keys(stage: Stage) -> set[str]:
     """Segments with rows."""
-    infos = stage.bucket.listing(paths.wal_prefix())
+    infos = stage.bucket.listing(paths.WAL)
     return {info.key for info in infos if info.size > FENCE_SIZE_MAX and paths.parse_wal_segment(info.key)}
 
 

@@ -69,7 +69,7 @@ def region_lives_long() -> None:
     collect_garbage(f, GarbageState())
     (page,) = [info.key for info in stage.bucket.listing(paths.history_prefix(region, stage.contract.making))]
     stage.bucket.put(f"{paths.history_prefix(region, stage.contract.making)}note.txt", b"of an operator", 0)
-    stage.bucket.put(f"{paths.flushes_prefix()}note.txt", b"of an operator", 0)
+    stage.bucket.put(f"{paths.FLUSHES}note.txt", b"of an operator", 0)
     stage.scripts["f"].listings["/history/"] = ListFault.PARTIAL
     with stops(StoreInconsistent):
         collect_garbage(f, GarbageState())
@@ -291,7 +291,7 @@ def sealed_segment_is_lost() -> None:
     stage.step(a)
     state = stage.checker.states.read([stage.region(0)]).get(stage.region(0))
     require(state is not None and state.generations[0].state is GenerationState.SEALED, "not flushed yet:", state)
-    newest = max(info.key for info in stage.bucket.listing(paths.wal_prefix()))
+    newest = max(info.key for info in stage.bucket.listing(paths.WAL))
     stage.bucket.delete(newest)
     with stops(ObjectMissing):
         stage.reader("r").read("strong")

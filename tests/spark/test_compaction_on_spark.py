@@ -144,14 +144,14 @@ def test_groups_at_the_same_time(table: FlusherTable, runner: SparkRunner, gate:
     with capture_logs() as logs, ThreadPoolExecutor(1) as pool:
         compacting = pool.submit(compact, table, gated)
         gate.held()
-        assert len(list(table.store.list(paths.parcels_prefix()))) == 1
+        assert len(list(table.store.list(paths.PARCELS))) == 1
         while not any(line["event"] == "tasks_progressed" and line["done_tasks"] == 2 for line in list(logs)):
             assert not compacting.done()
             time.sleep(0.01)
         gate.open()
         assert isinstance(compacting.result(), Compacted)
     assert {(line["runner"], line["tasks"]) for line in logs if line["event"] == "tasks_progressed"} == {("spark", 3)}
-    assert list(table.store.list(paths.parcels_prefix())) == []
+    assert list(table.store.list(paths.PARCELS)) == []
     table.check()
 
 

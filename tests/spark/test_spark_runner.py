@@ -75,7 +75,7 @@ def named_deletion_files(table: FlusherTable) -> int:
 
 
 def parcels(table: FlusherTable) -> list[str]:
-    return [info.key for info in table.store.list(paths.parcels_prefix())]
+    return [info.key for info in table.store.list(paths.PARCELS)]
 
 
 def test_a_merge_on_executors_equals_the_model(spark: LocalSpark, table: FlusherTable, runner: SparkRunner) -> None:

@@ -16,7 +16,7 @@ from lancewal_core.store.object_store import ObjectStore
 
 def flushes_of(store: ObjectStore, region: Region) -> list[FlushedGeneration]:
     """All that any flush has of a region, that by which the region goes on or not, ascending."""
-    keys = [info.key for info in store.list(paths.flushes_prefix())]
+    keys = [info.key for info in store.list(paths.FLUSHES)]
     found = []
     for key in keys:
         parsed = paths.parse_flush_file(key)
@@ -31,7 +31,7 @@ def flushes_of(store: ObjectStore, region: Region) -> list[FlushedGeneration]:
 def flush_objects(store: ObjectStore, region: Region) -> list[str]:
     """Keys of all objects of flushes that have something of a region."""
     folders = {one.key.rpartition("/")[0] for one in flushes_of(store, region)}
-    return [i.key for i in store.list(paths.flushes_prefix()) if i.key.rpartition("/")[0] in folders]
+    return [i.key for i in store.list(paths.FLUSHES) if i.key.rpartition("/")[0] in folders]
 
 
 def flush_from_log(opened: OpenedTable, region: Region, new_id: Callable[[], str]) -> FlushedGeneration | None:

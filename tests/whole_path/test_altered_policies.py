@@ -26,7 +26,7 @@ def listed(world: World) -> dict[tuple[int, int], int]:
     """By partition and offset of each record that an entry lists: the contract version that the entry names."""
     store = open_store(world.uri)
     found: dict[tuple[int, int], int] = {}
-    for info in store.list(paths.wal_prefix()):
+    for info in store.list(paths.WAL):
         data = None if paths.parse_wal_bundle(info.key) else store.get(info.key)
         segment = None if data is None else decode_segment(data, info.key)
         for entry in segment.entries if isinstance(segment, Segment) else ():

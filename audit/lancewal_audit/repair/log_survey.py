@@ -67,7 +67,7 @@ class LogSurvey:
 def survey_logs(context: RepairContext, regions: Collection[Region]) -> dict[LogId, LogSurvey]:
     """Return a survey of every log, with the entries of these regions."""
     by_log: dict[LogId, dict[Sequence, ObjectInfo]] = {}
-    for info in context.store.list(paths.wal_prefix()):
+    for info in context.store.list(paths.WAL):
         parsed = paths.parse_wal_segment(info.key)
         if parsed is not None:
             by_log.setdefault(parsed[0], {})[parsed[1]] = info

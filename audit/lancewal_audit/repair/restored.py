@@ -263,7 +263,7 @@ def _conflicts(context: RepairContext, restore: Restore, decided: Mapping[int, I
     try:
         return _in_force(context, restore.restored, decided).conflicts
     except MergedPositionUnknown:
-        if not context.store.list(paths.conflicts_prefix(), limit=1):
+        if not context.store.list(paths.CONFLICTS, limit=1):
             return None
         raise
 

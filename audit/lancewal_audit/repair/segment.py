@@ -147,7 +147,7 @@ def plan_segment(context: RepairContext, topic: TopicRecords, key: str, *, accep
     place = paths.parse_wal_segment(key)
     if place is None:
         raise InvalidInput(
-            f"{key!r} is not a WAL segment: name the object as the error message does, from {paths.wal_prefix()} on"
+            f"{key!r} is not a WAL segment: name the object as the error message does, from {paths.WAL} on"
         )
     log, sequence = place
     problem = _problem(context, key)

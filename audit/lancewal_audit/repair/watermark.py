@@ -121,9 +121,7 @@ def plan_watermark(context: RepairContext) -> WatermarkPlan | None:
     read_conflicts(context.store, left.conflicts, context.contract)  # what nobody can read is not to be in force
     # Step 3
     marked: dict[Region, Watermark] = {}
-    in_conflict = not context.contract.rows_tell_partition and bool(
-        context.store.list(paths.conflicts_prefix(), limit=1)
-    )
+    in_conflict = not context.contract.rows_tell_partition and bool(context.store.list(paths.CONFLICTS, limit=1))
     waiting: dict[Region, tuple[GenerationRecord, ...]] = {}
     for region, state in context.read_states().items():
         mark = _marked(state)

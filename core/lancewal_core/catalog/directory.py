@@ -90,9 +90,7 @@ class DirectoryCatalog:
     def __init__(self, store: ObjectStore, root: str, tasks: Tasks, clock: Clock, new_id: Callable[[], str]) -> None:
         self._store, self._tasks, self._clock, self._new_id = store, tasks, clock, new_id
         self.where, self.root = place_of(root), root
-        self._tables = Family(
-            paths.catalog_tables_prefix(), paths.catalog_tables_version, paths.parse_catalog_tables_version
-        )
+        self._tables = Family(paths.CATALOG_TABLES, paths.catalog_tables_version, paths.parse_catalog_tables_version)
         self._known: dict[str, tuple[int, Version]] = {}
         """By the prefix of a family: the newest version that was seen, and when (milliseconds since 1970)."""
         self._decoded = (0, _NO_TABLES)
@@ -148,8 +146,8 @@ class DirectoryCatalog:
     # -- cuts -----------------------------------------------------------------------------------------------------
 
     def cuts(self) -> Mapping[str, Cut]:
-        kept = [paths.parse_kept_cut(info.key) for info in self._store.list(paths.kept_cuts_prefix())]
-        moving = [paths.parse_moving_cut_version(info.key) for info in self._store.list(paths.moving_cuts_prefix())]
+        kept = [paths.parse_kept_cut(info.key) for info in self._store.list(paths.KEPT_CUTS)]
+        moving = [paths.parse_moving_cut_version(info.key) for info in self._store.list(paths.MOVING_CUTS)]
         names = {name for name in kept if name is not None} | {found[0] for found in moving if found is not None}
         cuts = self._tasks.map(self.cut, sorted(names))
         return {cut.name: cut for cut in cuts if cut is not None}

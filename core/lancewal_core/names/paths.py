@@ -54,6 +54,27 @@ TAG_REFS = f"{REFS}tags/"
 TREE = "tree/"
 """Lance's branches, a folder each."""
 LANCE_FOLDERS = (DATA, DELETIONS, INDICES, TRANSACTIONS, VERSIONS, REFS, TREE)
+MADE = f"{ROOT}made/"
+"""Folder that has a sub-folder for each making."""
+SUBSCRIPTIONS = f"{ROOT}subscriptions/"
+"""Folder of the subscriptions of all makings: readers write nothing outside."""
+CONFLICTS = f"{ROOT}conflicts/"
+"""Folder of the objects that hold keys in conflict."""
+PARCELS = f"{ROOT}parcels/"
+"""Folder of parcels, which carry tasks to executors."""
+KEY_PARTS = f"{ROOT}keys/parts/"
+WAL = f"{ROOT}wal/"
+"""Folder of all logs."""
+FLUSHES = f"{ROOT}flushes/"
+"""Folder of all flushes."""
+CATALOG = f"{ROOT}catalog/"
+"""Folder of all entries and cuts."""
+CATALOG_TABLES = f"{CATALOG}tables/"
+"""Folder of the versions of the list of tables."""
+KEPT_CUTS = f"{CATALOG}kept-cuts/"
+"""Folder of kept cuts."""
+MOVING_CUTS = f"{CATALOG}moving-cuts/"
+"""Folder of all moving cuts."""
 _MANIFEST = re.compile(rf"{VERSIONS}([0-9]{{1,20}})\.manifest")
 _DATA_FILE = re.compile(r"[A-Za-z0-9_-]+\.lance")
 
@@ -61,10 +82,10 @@ _U64_MAX = 2**64 - 1
 _WORD = r"[a-zA-Z0-9._-]+"
 _DIGITS_20 = r"[0-9]{20}"
 _LOSSES_MAX = 9999
-_MADE = re.compile(rf"{ROOT}made/({_WORD})/")
-_SUBSCRIPTIONS_MADE = re.compile(rf"{ROOT}subscriptions/made/({_WORD})/")
-_SUBSCRIPTION_NAMES = re.compile(rf"{ROOT}subscriptions/(?:made/({_WORD})/)?names/({_DIGITS_20})\.json")
-_SUBSCRIPTION = re.compile(rf"{ROOT}subscriptions/(?:made/({_WORD})/)?of/({_WORD})/({_DIGITS_20})\.json")
+_MADE = re.compile(rf"{MADE}({_WORD})/")
+_SUBSCRIPTIONS_MADE = re.compile(rf"{SUBSCRIPTIONS}made/({_WORD})/")
+_SUBSCRIPTION_NAMES = re.compile(rf"{SUBSCRIPTIONS}(?:made/({_WORD})/)?names/({_DIGITS_20})\.json")
+_SUBSCRIPTION = re.compile(rf"{SUBSCRIPTIONS}(?:made/({_WORD})/)?of/({_WORD})/({_DIGITS_20})\.json")
 _REGION = rf"{ROOT}regions/({_WORD})/({_WORD})/([0-9]{{5,10}})/"
 
 
@@ -73,16 +94,11 @@ def inverted_version(version: int) -> str:
     return _digits_20("version", _U64_MAX - _u64("version", version))
 
 
-def makings_prefix() -> str:
-    """Folder that has a sub-folder for each making."""
-    return f"{ROOT}made/"
-
-
 def made_folder(making: Making | None) -> str:
     """Return the folder for the objects of this making (a table's random id).  A table from the first releases has no
     making (None) and no such folder.
     """
-    return ROOT if making is None else f"{makings_prefix()}{_word('making', making)}/"
+    return ROOT if making is None else f"{MADE}{_word('making', making)}/"
 
 
 def making_of(key: str) -> Making | None:
@@ -198,11 +214,6 @@ def parse_merge_finished(key: str) -> TableVersion | None:
     return None if version is None else TableVersion(version)
 
 
-def conflicts_prefix() -> str:
-    """Folder of the objects that hold keys in conflict."""
-    return f"{ROOT}conflicts/"
-
-
 def is_conflicts_name(merge: str) -> bool:
     return re.fullmatch("[0-9a-f]{8,64}", merge) is not None
 
@@ -211,11 +222,11 @@ def conflicts_object(merge: str) -> str:
     """Return the key of the conflicts after a merge; ``merge`` is its uuid."""
     if not is_conflicts_name(merge):
         raise InvalidInput(f"{merge[:200]!r} is not the uuid of a merge: 8 to 64 lower-case hex digits")
-    return f"{conflicts_prefix()}{merge}.arrow"
+    return f"{CONFLICTS}{merge}.arrow"
 
 
 def parse_conflicts_object(key: str) -> str | None:
-    match = re.fullmatch(rf"{conflicts_prefix()}([0-9a-f]{{8,64}})\.arrow", key)
+    match = re.fullmatch(rf"{CONFLICTS}([0-9a-f]{{8,64}})\.arrow", key)
     return None if match is None else match[1]
 
 
@@ -234,15 +245,10 @@ def parse_load_record(key: str) -> str | None:
     return match[1] if match and is_word(match[1]) else None
 
 
-def subscriptions_root() -> str:
-    """Folder of the subscriptions of all makings: readers write nothing outside."""
-    return f"{ROOT}subscriptions/"
-
-
 def subscriptions_prefix(making: Making | None) -> str:
     """Folder of one making's subscriptions."""
     made = "" if making is None else f"made/{_word('making', making)}/"
-    return f"{subscriptions_root()}{made}"
+    return f"{SUBSCRIPTIONS}{made}"
 
 
 def subscription_names_prefix(making: Making | None) -> str:
@@ -306,17 +312,12 @@ def parse_probe(key: str) -> str | None:
     return match[1] if match and is_word(match[1]) else None
 
 
-def parcels_prefix() -> str:
-    """Folder of parcels, which carry tasks to executors."""
-    return f"{ROOT}parcels/"
-
-
 def parcel_part(name: str, part: int) -> str:
-    return f"{parcels_prefix()}{_word('parcel', name)}/{part:05d}"
+    return f"{PARCELS}{_word('parcel', name)}/{part:05d}"
 
 
 def parse_parcel_part(key: str) -> tuple[str, int] | None:
-    match = re.fullmatch(rf"{parcels_prefix()}({_WORD})/([0-9]{{5,10}})", key)
+    match = re.fullmatch(rf"{PARCELS}({_WORD})/([0-9]{{5,10}})", key)
     if not match or not is_word(match[1]) or match[2] != f"{int(match[2]):05d}":
         return None
     return match[1], int(match[2])
@@ -338,65 +339,41 @@ def parse_key_catalog_version(key: str) -> int | None:
     return _parse_inverted(rf"{key_catalog_prefix(None)}({_DIGITS_20})\.json", _without_making(key))
 
 
-def key_parts_prefix() -> str:
-    return f"{ROOT}keys/parts/"
-
-
 def key_part(name: str) -> str:
     """Return the key of a part of a key run; ``name`` is new for each part."""
-    return f"{key_parts_prefix()}{_word('key part', name)}.arrow"
+    return f"{KEY_PARTS}{_word('key part', name)}.arrow"
 
 
 def parse_key_part(key: str) -> str | None:
-    match = re.fullmatch(rf"{key_parts_prefix()}({_WORD})\.arrow", key)
+    match = re.fullmatch(rf"{KEY_PARTS}({_WORD})\.arrow", key)
     return match[1] if match and is_word(match[1]) else None
 
 
 # -- catalogs, whose root is a folder of tables ----------------------------------------------------------------
 
 
-def catalog_prefix() -> str:
-    """Folder of all entries and cuts."""
-    return f"{ROOT}catalog/"
-
-
-def catalog_tables_prefix() -> str:
-    """Folder of the versions of the list of tables."""
-    return f"{ROOT}catalog/tables/"
-
-
 def catalog_tables_version(version: int) -> str:
     """Return the key of a version of the list of tables."""
-    return f"{catalog_tables_prefix()}{inverted_version(version)}.json"
+    return f"{CATALOG_TABLES}{inverted_version(version)}.json"
 
 
 def parse_catalog_tables_version(key: str) -> int | None:
-    return _parse_inverted(rf"{catalog_tables_prefix()}({_DIGITS_20})\.json", key)
-
-
-def kept_cuts_prefix() -> str:
-    """Folder of kept cuts."""
-    return f"{ROOT}catalog/kept-cuts/"
+    return _parse_inverted(rf"{CATALOG_TABLES}({_DIGITS_20})\.json", key)
 
 
 def kept_cut(name: str) -> str:
     """Return the key of a kept cut."""
-    return f"{kept_cuts_prefix()}{_word('cut', name)}.json"
+    return f"{KEPT_CUTS}{_word('cut', name)}.json"
 
 
 def parse_kept_cut(key: str) -> str | None:
-    match = re.fullmatch(rf"{kept_cuts_prefix()}({_WORD})\.json", key)
+    match = re.fullmatch(rf"{KEPT_CUTS}({_WORD})\.json", key)
     return match[1] if match and is_word(match[1]) else None
-
-
-def moving_cuts_prefix() -> str:
-    """Folder of all moving cuts."""
-    return f"{ROOT}catalog/moving-cuts/"
 
 
 def moving_cut_prefix(name: str) -> str:
     """Folder of the versions of one moving cut."""
-    return f"{moving_cuts_prefix()}{_word('cut', name)}/"
+    return f"{MOVING_CUTS}{_word('cut', name)}/"
 
 
 def moving_cut_version(name: str, version: int) -> str:
@@ -405,7 +382,7 @@ def moving_cut_version(name: str, version: int) -> str:
 
 
 def parse_moving_cut_version(key: str) -> tuple[str, int] | None:
-    match = re.fullmatch(rf"{moving_cuts_prefix()}({_WORD})/({_DIGITS_20})\.json", key)
+    match = re.fullmatch(rf"{MOVING_CUTS}({_WORD})/({_DIGITS_20})\.json", key)
     version = None if match is None or not is_word(match[1]) else _uninverted(match[2])
     return None if match is None or version is None else (match[1], version)
 
@@ -438,19 +415,14 @@ def parse_writer_schema_version(key: str) -> tuple[SchemaKey, int] | None:
 # -- logs ------------------------------------------------------------------------------------------------------
 
 
-def wal_prefix() -> str:
-    """Folder of all logs."""
-    return f"{ROOT}wal/"
-
-
 def log_prefix(log: LogId) -> str:
     """Folder of one log's segments."""
-    return f"{wal_prefix()}{_word('log id', log)}/"
+    return f"{WAL}{_word('log id', log)}/"
 
 
 @lru_cache(4_096)  # each generation names one
 def parse_log_prefix(key: str) -> LogId | None:
-    match = re.fullmatch(rf"{wal_prefix()}({_WORD})/", key)
+    match = re.fullmatch(rf"{WAL}({_WORD})/", key)
     return LogId(match[1]) if match and is_word(match[1]) else None
 
 
@@ -460,7 +432,7 @@ def wal_segment(log: LogId, sequence: Sequence) -> str:
 
 
 def parse_wal_segment(key: str) -> tuple[LogId, Sequence] | None:
-    match = re.fullmatch(rf"{wal_prefix()}({_WORD})/({_DIGITS_20})\.arrow", key)
+    match = re.fullmatch(rf"{WAL}({_WORD})/({_DIGITS_20})\.arrow", key)
     if not match or not is_word(match[1]) or int(match[2]) > _U64_MAX:
         return None
     return LogId(match[1]), Sequence(int(match[2]))
@@ -478,7 +450,7 @@ def wal_bundle(log: LogId, first: Sequence, last: Sequence) -> str:
 
 def parse_wal_bundle(key: str) -> tuple[LogId, Sequence, Sequence] | None:
     """Return the log, and the first and last sequence number, of a bundle; None for any other key."""
-    match = re.fullmatch(rf"{wal_prefix()}({_WORD})/({_DIGITS_20})\.bundle-({_DIGITS_20})\.arrow", key)
+    match = re.fullmatch(rf"{WAL}({_WORD})/({_DIGITS_20})\.bundle-({_DIGITS_20})\.arrow", key)
     if not match or not is_word(match[1]) or not int(match[3]) <= int(match[2]) <= _U64_MAX:
         return None
     return LogId(match[1]), Sequence(int(match[3])), Sequence(int(match[2]))
@@ -594,21 +566,16 @@ class FlushFile(Enum):
     PATCHES = "patches.arrow"
 
 
-def flushes_prefix() -> str:
-    """Folder of all flushes."""
-    return f"{ROOT}flushes/"
-
-
 def flush_prefix(name: str) -> str:
     """Folder of one attempt to flush generations; ``name`` is new for each attempt."""
-    return f"{flushes_prefix()}{_word('flush', name)}/"
+    return f"{FLUSHES}{_word('flush', name)}/"
 
 
 def flush_file(name: str, file: FlushFile) -> str:
     return f"{flush_prefix(name)}{file.value}"
 
 
-_FLUSH_FILE = re.compile(rf"{ROOT}flushes/({_WORD})/({'|'.join(re.escape(file.value) for file in FlushFile)})")
+_FLUSH_FILE = re.compile(rf"{FLUSHES}({_WORD})/({'|'.join(re.escape(file.value) for file in FlushFile)})")
 
 
 def parse_flush_file(key: str) -> tuple[str, FlushFile] | None:

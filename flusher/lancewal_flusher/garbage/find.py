@@ -88,9 +88,9 @@ def list_candidates(context: FlusherContext, needed: Mapping[LogId, Sequence] | 
     """
     lists: list[Callable[[], Seq[ObjectInfo]]] = [
         lambda: list_segments(context.store, needed or {}),
-        lambda: context.store.list(paths.key_parts_prefix()),
-        lambda: context.store.list(paths.conflicts_prefix()),
-        lambda: context.store.list(paths.flushes_prefix()),
+        lambda: context.store.list(paths.KEY_PARTS),
+        lambda: context.store.list(paths.CONFLICTS),
+        lambda: context.store.list(paths.FLUSHES),
     ]
     return GarbageCandidates(*context.tasks.map(lambda listed: listed(), lists))
 
@@ -104,11 +104,11 @@ def list_segments(store: ObjectStore, needed: Mapping[LogId, Sequence]) -> Seq[O
     free since.
     """
     if not needed:
-        return store.list(paths.wal_prefix())
+        return store.list(paths.WAL)
     found: list[ObjectInfo] = []
     after: str | None = None
     while True:
-        answer = store.list(paths.wal_prefix(), limit=ANSWER_OBJECTS, after=after)
+        answer = store.list(paths.WAL, limit=ANSWER_OBJECTS, after=after)
         found.extend(answer)
         if len(answer) != ANSWER_OBJECTS:  # a folder answers with all at once
             return found
@@ -329,7 +329,7 @@ def old_versions(
 def _old_parcels(context: FlusherContext, now: int) -> list[str]:
     return [
         info.key
-        for info in context.store.list(paths.parcels_prefix())
+        for info in context.store.list(paths.PARCELS)
         if now - info.modified_ms >= PARCEL_KEPT_MS and paths.parse_parcel_part(info.key) is not None
     ]
 

@@ -136,7 +136,7 @@ def _read_one(context: FlusherContext, known: KnownSubscriptions, name: str, id:
 
 def old_objects(context: FlusherContext, known: KnownSubscriptions, now_ms: int) -> tuple[str, ...]:
     """Return the keys of old objects of subscriptions, in the order in which they may be deleted."""
-    listed = context.store.list(paths.subscriptions_root())
+    listed = context.store.list(paths.SUBSCRIPTIONS)
     if not listed:
         return ()
     check_present(context.store, context.contract)

@@ -182,7 +182,7 @@ def _check_same_drop(newest: Contract, known: Contract) -> TableDrop:
 
 
 def _stays(key: str) -> bool:
-    return paths.parse_contract_version(key) is not None or key.startswith(paths.catalog_prefix())
+    return paths.parse_contract_version(key) is not None or key.startswith(paths.CATALOG)
 
 
 def _next(newest: Contract, drop: TableDrop | None) -> Contract:

@@ -102,7 +102,7 @@ def _left(store: ObjectStore, contract: Contract | None) -> list[str]:
     making = None if contract is None else contract.making
     prefixes = [paths.pages_prefix(making), paths.regions_prefix(making)]
     if contract is None:
-        prefixes.append(paths.makings_prefix())
+        prefixes.append(paths.MADE)
     return [info.key for prefix in prefixes for info in store.list(prefix, limit=1)]
 
 

@@ -34,7 +34,7 @@ def test_a_bundle_that_is_no_copy_is_found(tmp_path: Path) -> None:
         pipeline.produce(3)
         pipeline.ingest()
     pipeline.settle()
-    (key, *_) = [i.key for i in pipeline.store.list(paths.wal_prefix()) if paths.parse_wal_bundle(i.key)]
+    (key, *_) = [i.key for i in pipeline.store.list(paths.WAL) if paths.parse_wal_bundle(i.key)]
     check_strong(pipeline)
     report = verify(pipeline)
     assert (report.equal, report.counts) == (True, {}), report_text(report)

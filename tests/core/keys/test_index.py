@@ -188,7 +188,7 @@ def test_hidden_rows_of_a_shallow_clone(table: FlusherTable, tmp_path: Path) -> 
 
 
 def damage(table: FlusherTable, how: str) -> None:
-    (info, *_) = table.store.list(paths.key_parts_prefix())
+    (info, *_) = table.store.list(paths.KEY_PARTS)
     path = Path(table.uri) / info.key
     data = path.read_bytes()
     match how:
@@ -238,14 +238,14 @@ def test_a_part_that_the_system_refuses_to_read_is_said_and_scanned(
         patched.setattr(f"{parts_module.__name__}.opened_object" if refused == "open" else "pyarrow.memory_map", refuse)
         found = index.find(pinned, key_table(KEYS))
     assert found.uncovered == tuple(f.fragment_id for f in pinned.fragments())
-    (part, *_) = table.store.list(paths.key_parts_prefix())
+    (part, *_) = table.store.list(paths.KEY_PARTS)
     assert found.faults == (f"{part.key}, a part of the key index, cannot be read: [Errno {code}] {os.strerror(code)}",)
 
 
 def test_a_folder_in_a_part_s_place_is_scanned_around(table: FlusherTable, tmp_path: Path) -> None:
     table.generation(0, upserts(range(10)))
     table.round()
-    (part, *_) = table.store.list(paths.key_parts_prefix())
+    (part, *_) = table.store.list(paths.KEY_PARTS)
     (Path(table.uri) / part.key).unlink()
     (Path(table.uri) / part.key).mkdir()
     table.generation(0, upserts(range(5, 15), a=1))

@@ -114,18 +114,18 @@ def test_keys_lie_under_their_prefixes() -> None:
         (paths.merge_record(TableVersion(1), None), paths.merges_prefix(None)),
         (paths.merge_finished(TableVersion(1), None), paths.merges_prefix(None)),
         (paths.wal_segment(LogId("a"), Sequence(0)), paths.log_prefix(LogId("a"))),
-        (paths.log_prefix(LogId("a")), paths.wal_prefix()),
+        (paths.log_prefix(LogId("a")), paths.WAL),
         (paths.page_version(PAGE, 1), paths.page_prefix(PAGE)),
         (paths.page_prefix(PAGE), paths.pages_prefix(None)),
         (paths.history_page(REGION, Generation(1), None), paths.history_prefix(REGION, None)),
-        (paths.flush_prefix("a"), paths.flushes_prefix()),
+        (paths.flush_prefix("a"), paths.FLUSHES),
         (paths.history_prefix(REGION, None), paths.region_prefix(REGION, None)),
         (paths.subscription_names(1, None), paths.subscription_names_prefix(None)),
         (paths.writer_schema_version(SchemaKey("id-1"), 1, None), paths.writer_schema_prefix(SchemaKey("id-1"), None)),
         (paths.writer_schema_prefix(SchemaKey("id-1"), None), paths.writer_schemas_prefix(None)),
         (paths.subscription_version("a", 1, None), paths.subscription_prefix("a", None)),
         (paths.subscription_prefix("a", Making("b")), paths.subscriptions_prefix(Making("b"))),
-        (paths.subscriptions_prefix(Making("b")), paths.subscriptions_root()),
+        (paths.subscriptions_prefix(Making("b")), paths.SUBSCRIPTIONS),
     ]
     for key, prefix in pairs:
         assert key.startswith(prefix)

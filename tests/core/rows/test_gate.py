@@ -169,7 +169,7 @@ def test_rows_of_a_contract_that_was_taken_up_are_flushed_without_another_look(t
     pipeline.upsert("r0", 2, a=2)
     pipeline.ingest()
     pipeline.hand_over()  # nobody has stored version 2
-    flushes = [read_flush(pipeline.store, info.key) for info in pipeline.store.list(paths.flushes_prefix())
+    flushes = [read_flush(pipeline.store, info.key) for info in pipeline.store.list(paths.FLUSHES)
                if info.key.endswith(FlushFile.MANIFEST.value)]  # fmt: skip
     assert [part.rows for flush in flushes for part in flush.parts] == [2]
     pipeline.close()

@@ -95,7 +95,7 @@ def test_what_several_processes_may_name_lies_in_a_making(kind: ObjectKind) -> N
     made = key.replace(paths.ROOT, paths.made_folder(Making("0a1b")), 1)
     assert kind_of(made) is (kind if kind.name in IN_A_MAKING else None)
     assert kind.region(made) == (kind.region(key) if kind.name in IN_A_MAKING else None)
-    within = key.replace(paths.subscriptions_root(), paths.subscriptions_prefix(Making("0a1b")), 1)
+    within = key.replace(paths.SUBSCRIPTIONS, paths.subscriptions_prefix(Making("0a1b")), 1)
     assert kind_of(within) is kind
     assert (within != key) == (kind.name in MADE_WITHIN)
 

@@ -65,7 +65,7 @@ def test_every_request_is_counted_by_operation_object_and_outcome() -> None:
     assert store.get_range(SEGMENT, 1, 3) == b"23"
     assert store.get(RECORD) is None
     assert store.get("data/x.lance") is None
-    assert [info.key for info in store.list(paths.wal_prefix())] == [SEGMENT]
+    assert [info.key for info in store.list(paths.WAL)] == [SEGMENT]
     assert list(store.list(paths.merges_prefix(None))) == []
     store.delete([SEGMENT, NEXT])
     store.delete([])
@@ -96,7 +96,7 @@ def test_a_request_that_comes_again_behind_a_fault_is_a_retry() -> None:
     with pytest.raises(StoreUnavailable):
         store.get(RECORD)
     with pytest.raises(StoreUnavailable):
-        store.list(paths.wal_prefix())
+        store.list(paths.WAL)
     inner.fault = None
     store.put_if_absent(SEGMENT, b"1")
     store.put_if_absent(NEXT, b"1")  # another one

@@ -289,7 +289,7 @@ def test_orphans_are_listed_and_stay(make: Any, gc: Any) -> None:
     beyond = paths.history_page(Region(region.topic, region.topic_id, 7), Generation(1), None)
     strange = [
         "_lancewal/notes.txt",
-        f"{paths.wal_prefix()}log-1/1.arrow",
+        f"{paths.WAL}log-1/1.arrow",
         f"{paths.pages_prefix(None)}x.binpb",
     ]
     for key in (former, beyond, *strange):

@@ -272,7 +272,7 @@ class World:
 
     def flushes(self, partition: int = 0) -> list[int]:
         """Generations that flushes have."""
-        keys = [info.key for info in self.plain.list(paths.flushes_prefix()) if info.key.endswith("manifest.json")]
+        keys = [info.key for info in self.plain.list(paths.FLUSHES) if info.key.endswith("manifest.json")]
         parts = [part for key in keys for part in read_flush(self.plain, key).parts]
         return sorted(int(part.generation) for part in parts if part.region == self.region(partition))
 
@@ -432,7 +432,7 @@ def test_a_bundle_goes_with_the_last_of_its_segments(world: World) -> None:
     world.clock.seconds += 30 * DAY_S
     world.collect_fully()
     assert world.segments("a") == [2, 3]
-    assert [i.key for i in world.plain.list(paths.wal_prefix()) if paths.parse_wal_bundle(i.key)] == sorted(keys[1:])
+    assert [i.key for i in world.plain.list(paths.WAL) if paths.parse_wal_bundle(i.key)] == sorted(keys[1:])
 
 
 def test_the_newest_generation_stays_named_though_merged(world: World) -> None:
@@ -610,9 +610,9 @@ def sealed_flush(content: dict[str, int]) -> bytes:
 def test_foreign_objects_stay(world: World) -> None:
     merged_once(world)
     foreign = [
-        f"{paths.wal_prefix()}notes.txt",
-        f"{paths.wal_prefix()}log-a/README",
-        f"{paths.flushes_prefix()}x/y",
+        f"{paths.WAL}notes.txt",
+        f"{paths.WAL}log-a/README",
+        f"{paths.FLUSHES}x/y",
         f"{paths.history_prefix(world.region(), None)}notes",
         f"{paths.page_prefix(world.page())}notes",
     ]
@@ -842,7 +842,7 @@ def test_a_parcel_that_a_crash_left_behind_goes_after_a_day(world: World) -> Non
     assert world.collect() == 0
     world.clock.seconds += 1
     assert world.collect() == 1
-    assert [info.key for info in world.plain.list(paths.parcels_prefix())] == [young]
+    assert [info.key for info in world.plain.list(paths.PARCELS)] == [young]
 
 
 def test_a_crash_while_index_versions_go_leaves_no_hole(world: World) -> None:
@@ -1022,7 +1022,7 @@ def test_a_log_is_listed_up_to_what_is_needed_of_it(world: World, monkeypatch: p
 
     def counted(self: ScriptedStore, prefix: str, limit: int | None = None, after: str | None = None) -> Any:
         found = complete(self, prefix, limit, after)
-        if prefix == paths.wal_prefix():
+        if prefix == paths.WAL:
             listed.append(len(found))
         return found
 
@@ -1100,14 +1100,14 @@ def test_a_newer_contract_ends_the_round() -> None:
 
 def test_candidates_are_listed_before_indexes(world: World) -> None:
     """A process opens a region and writes between the listing and the reading of indexes."""
-    candidates = (paths.wal_prefix(), paths.flushes_prefix())
+    candidates = (paths.WAL, paths.FLUSHES)
     writer = world.writer("a")
 
     def opens() -> None:
         world.open(writer)
         world.append(writer, 0)
 
-    world.store.after("list", paths.wal_prefix(), opens)
+    world.store.after("list", paths.WAL, opens)
     world.collect()
     listed = [at for at, (act, key) in enumerate(world.store.calls) if act == "list" and key in candidates]
     read = [at for at, (_, key) in enumerate(world.store.calls) if "/pages/" in key]
@@ -1144,9 +1144,9 @@ def test_a_generation_opened_at_any_moment_of_any_round_loses_nothing(moment: st
             if number == round_:
                 match moment:
                     case "before listing":
-                        world.store.before("list", paths.wal_prefix(), moves)
+                        world.store.before("list", paths.WAL, moves)
                     case "after listing":
-                        world.store.after("list", paths.wal_prefix(), moves)
+                        world.store.after("list", paths.WAL, moves)
                     case "before the index":
                         world.store.before("get", index, moves)
                     case "after the index":

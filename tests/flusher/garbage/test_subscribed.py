@@ -32,7 +32,7 @@ def pipeline(tmp_path: Path) -> Iterator[Pipeline]:
 
 def aged(pipeline: Pipeline, seconds: float, part: str = "") -> None:
     """All objects of subscriptions with this part in their keys are so much older."""
-    for info in pipeline.store.list(paths.subscriptions_root()):
+    for info in pipeline.store.list(paths.SUBSCRIPTIONS):
         if part in info.key:
             then = time.time() - seconds
             os.utime(Path(pipeline.uri) / info.key, (then, then))
@@ -73,7 +73,7 @@ def test_old_versions_go_and_the_newest_stay(pipeline: Pipeline, monkeypatch: py
 def test_what_belongs_to_no_name_goes_a_day_later(pipeline: Pipeline) -> None:
     subscriptions = open_table(pipeline.uri).subscriptions()
     subscriptions.create("kept")
-    kept = {info.key for info in pipeline.store.list(paths.subscriptions_root()) if "/of/" in info.key}
+    kept = {info.key for info in pipeline.store.list(paths.SUBSCRIPTIONS) if "/of/" in info.key}
     subscriptions.create("dropped")
     subscriptions.drop("dropped")
     assert old(pipeline) == []
@@ -91,7 +91,7 @@ def test_objects_of_a_former_making_go(pipeline: Pipeline) -> None:
     keys = [paths.subscription_names(1, former), paths.subscription_version("x", 1, former)]
     for key in keys:
         pipeline.store.put_if_absent(key, b"{}")
-    foreign = f"{paths.subscriptions_root()}made/former/else/1.json"
+    foreign = f"{paths.SUBSCRIPTIONS}made/former/else/1.json"
     pipeline.store.put_if_absent(foreign, b"{}")
     open_table(pipeline.uri).subscriptions().create("now")
     assert sorted(old(pipeline)) == sorted(keys)

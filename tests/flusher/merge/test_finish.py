@@ -354,7 +354,7 @@ def test_a_clean_up_of_unverified_files_before_the_merge(table: FlusherTable) ->
 def test_a_lost_flush_whose_log_is_gone_too_stops(table: FlusherTable) -> None:
     table.generation(0, upserts(range(5, 15), a=1))
     table.remove_files(table.flushed(0, 2))
-    table.take_away(paths.wal_prefix())
+    table.take_away(paths.WAL)
     with pytest.raises(ObjectMissing, match="cannot be rebuilt"):
         table.round()
     assert table.states(0) == ["MERGED", "FLUSHED"]
@@ -403,7 +403,7 @@ def test_adopted_files_lost_with_their_log_are_named(table: FlusherTable) -> Non
 
     def lose() -> None:
         table.clean_up(delete_unverified=True)
-        table.take_away(paths.wal_prefix())
+        table.take_away(paths.WAL)
 
     context = table.context(raced(table, lose))
     for _ in range(2):  # and again, until they are back

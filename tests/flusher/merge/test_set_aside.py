@@ -357,7 +357,7 @@ def two_wait(world: Conflicted) -> None:
 
 
 def objects(world: Conflicted) -> set[str]:
-    return {info.key for info in world.table.store.list(paths.conflicts_prefix())}
+    return {info.key for info in world.table.store.list(paths.CONFLICTS)}
 
 
 def test_more_keys_than_there_is_room_for_hold_their_partitions_alone(world: Conflicted) -> None:
@@ -503,7 +503,7 @@ def test_without_the_object_nothing_is_merged(world: Conflicted, harm: str) -> N
     two_wait(world)
     world.merge_all()
     (key,) = objects(world)
-    data = world.table.take_away(paths.conflicts_prefix())[key]
+    data = world.table.take_away(paths.CONFLICTS)[key]
     if harm == "changed":
         held = decode_conflicts(data, key, world.table.contract.rows)
         a = held.waiting.schema.get_field_index("a")
@@ -846,7 +846,7 @@ def test_a_lower_bound_is_that_of_what_names_the_object(world: Conflicted) -> No
     merged = [v for v in kept if Watermarks(world.table.store, LanceTable(world.table.uri), None).at(v).version == v]
     world.table.clean_up()
     world.table.store.delete([paths.merge_record(TableVersion(v), None) for v in kept if v >= merged[-1]])
-    lost = world.table.take_away(paths.conflicts_prefix())
+    lost = world.table.take_away(paths.CONFLICTS)
     with repair(world) as context, pytest.raises(ObjectMissing, match="keys in conflict"):
         plan_watermark(context)
     world.table.put_back(lost)

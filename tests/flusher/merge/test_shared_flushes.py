@@ -310,7 +310,7 @@ def test_keys_to_hide_of_others_are_read_once_for_all_parts(
     assert finished is not None
     assert finished.rows_hidden == 3
     table.check()
-    of_flushes = [key for key in asked if key.startswith(paths.flushes_prefix())]
+    of_flushes = [key for key in asked if key.startswith(paths.FLUSHES)]
     assert len(of_flushes) == len(set(of_flushes)) == 6
     assert {first.key, second.key} < set(of_flushes)
 
@@ -320,7 +320,7 @@ def test_an_adopted_file_that_is_lost_with_the_log_of_one_region_is_named(table:
 
     def lose() -> None:
         table.clean_up(delete_unverified=True)
-        table.take_away(paths.wal_prefix())
+        table.take_away(paths.WAL)
 
     scripted = ScriptedTable(table.uri)
     scripted.before = [lose]

@@ -11,7 +11,7 @@ import pytest
 
 from lancewal_core.errors import ObjectCorrupt, ObjectMissing
 from lancewal_core.names.ids import Region
-from lancewal_core.names.paths import wal_prefix
+from lancewal_core.names.paths import WAL
 from lancewal_core.process.tasks import ThreadTasks
 from lancewal_core.region import generation_entries
 from lancewal_core.region.flush import rebuild_flush
@@ -101,7 +101,7 @@ def test_a_quiet_round_asks_once_for_the_newest_version(table: FlusherTable) -> 
 
 def test_an_orphan_whose_log_is_gone_stops(table: FlusherTable) -> None:
     table.generation(0, upserts(range(5)), flush=False)
-    table.take_away(wal_prefix())
+    table.take_away(WAL)
     with pytest.raises(ObjectMissing):
         table.round()
 
@@ -110,7 +110,7 @@ def test_an_orphan_whose_log_is_gone_stops(table: FlusherTable) -> None:
 def test_a_region_that_has_lost_its_log_holds_up_no_other(table: FlusherTable, lost: int) -> None:
     table.generation(lost, upserts(range(5)), flush=False)
     table.generation(1 - lost, upserts(range(5)))
-    held = table.take_away(wal_prefix())
+    held = table.take_away(WAL)
     report = run_round(table.context(), OPEN_ROWS, RoundState(), 0)
     assert list(report.held) == [table.regions[lost]]
     assert [list(merge.generations) for merge in report.merges] == [[table.regions[1 - lost]]]
@@ -130,7 +130,7 @@ def test_a_region_whose_flush_is_damaged_holds_up_no_other(table: FlusherTable, 
     assert key is not None
     data = table.store.get(key)
     assert data is not None
-    held = table.take_away(wal_prefix())
+    held = table.take_away(WAL)
     table.store.delete([key])
     if not lost:
         table.store.put_if_absent(key, data[:-3])
@@ -148,9 +148,9 @@ def test_a_region_whose_flush_is_damaged_holds_up_no_other(table: FlusherTable, 
 def test_damage_behind_what_the_same_round_flushes_is_named(table: FlusherTable) -> None:
     """That flush changes the index of the region, as a seal and the marks of a merge do."""
     table.generation(0, upserts(range(5)), flush=False)
-    before = {info.key for info in table.store.list(wal_prefix())}
+    before = {info.key for info in table.store.list(WAL)}
     table.generation(0, upserts(range(5, 9)), flush=False)
-    table.store.delete([info.key for info in table.store.list(wal_prefix()) if info.key not in before])
+    table.store.delete([info.key for info in table.store.list(WAL) if info.key not in before])
     report = run_round(table.context(), OPEN_ROWS, RoundState(), 0)
     assert report.flushed == 1
     assert table.states(0) == ["MERGED", "SEALED"]
@@ -185,7 +185,7 @@ def test_a_damaged_log_of_what_another_has_rebuilt_is_no_damage(
 
     def late(*arguments: Any) -> Any:
         rebuild(*arguments)  # the other one, first
-        table.put_back({name: data[:-3] for name, data in table.take_away(wal_prefix()).items()})
+        table.put_back({name: data[:-3] for name, data in table.take_away(WAL).items()})
         return rebuild(*arguments)
 
     with monkeypatch.context() as patched:
@@ -205,7 +205,7 @@ def test_an_orphan_that_another_flushes_from_memory_is_no_damage(
     def late(*arguments: Any) -> Any:
         monkeypatch.undo()
         table.flush(0)  # the other one, first
-        table.put_back({name: data[:-3] for name, data in table.take_away(wal_prefix()).items()})
+        table.put_back({name: data[:-3] for name, data in table.take_away(WAL).items()})
         return folds(*arguments)
 
     monkeypatch.setattr(generation_entries, "entries_of", late)

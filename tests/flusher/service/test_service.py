@@ -37,7 +37,7 @@ from lancewal_core.errors import (
     TableRestored,
 )
 from lancewal_core.names.ids import Generation, Position, Region, TableVersion, TopicId
-from lancewal_core.names.paths import control_version, wal_prefix
+from lancewal_core.names.paths import WAL, control_version
 from lancewal_core.process.clock import SystemClock
 from lancewal_core.process.health import Problem
 from lancewal_core.process.silence import Pace
@@ -459,7 +459,7 @@ def test_damage_of_a_region_holds_up_no_other_and_is_waited_out(
 ) -> None:
     monkeypatch.setattr(flusher_table, "SEALED_GRACE_S", 0.0)
     table.generation(0, upserts(range(5)), flush=False)
-    held = table.take_away(wal_prefix())
+    held = table.take_away(WAL)
     table.generation(1, upserts(range(5)))
     with serving(settings_of(table)) as port:
         wait_for(lambda: table.states(1) == ["MERGED"])
@@ -531,7 +531,7 @@ def test_damaged_partitions_are_named_beside_a_fault_of_garbage_collection(
     monkeypatch.setattr(flusher_table, "collect_garbage", refuse)
     monkeypatch.setattr(flusher_table, "PAUSE_S", 60.0)
     table.generation(0, upserts(range(5)), flush=False)
-    table.take_away(wal_prefix())
+    table.take_away(WAL)
     with serving(settings_of(table, flusher={"gc_interval_s": 1.0})) as port:
         wait_for(lambda: samples(port).get("failures_total{store_unavailable}", 0) >= 1)
         lines = get(port, "/readyz")[1].splitlines()
@@ -585,7 +585,7 @@ def test_a_lost_index_is_named(table: FlusherTable, monkeypatch: pytest.MonkeyPa
 
 def test_once_merges_the_others_before_it_ends_by_damage(table: FlusherTable) -> None:
     table.generation(0, upserts(range(5)), flush=False)
-    table.take_away(wal_prefix())
+    table.take_away(WAL)
     table.generation(1, upserts(range(5)))
     with pytest.raises(ObjectMissing, match="repair segment"):
         run_once(settings_of(table))

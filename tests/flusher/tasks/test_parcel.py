@@ -52,7 +52,7 @@ def pool() -> Iterator[ThreadTasks]:
 
 
 def stored(store: ObjectStore) -> list[str]:
-    return sorted(info.key for info in store.list(paths.parcels_prefix()))
+    return sorted(info.key for info in store.list(paths.PARCELS))
 
 
 @pytest.mark.parametrize("inline", [True, False])

@@ -137,7 +137,7 @@ def test_beside_a_newer_catalog_no_garbage_is_written_without_end(
     counts = []
     for _ in range(6):
         keep_up(context, state, rows_max=10)
-        counts.append(len(list(table.store.list(paths.key_parts_prefix()))))
+        counts.append(len(list(table.store.list(paths.KEY_PARTS))))
     assert counts[-1] == counts[0], counts
 
 
@@ -166,7 +166,7 @@ def test_mapped_parts_are_bounded_in_number(tmp_path: Path) -> None:
         part = part_in(tmp_path, f"p{number}")
         source.open(part)
         (tmp_path / part.object).unlink()  # merged, and collected
-    maps = sum(paths.key_parts_prefix() in line for line in Path("/proc/self/maps").read_text().splitlines())
+    maps = sum(paths.KEY_PARTS in line for line in Path("/proc/self/maps").read_text().splitlines())
     assert maps < 1000
 
 

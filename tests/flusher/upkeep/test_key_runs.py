@@ -244,14 +244,14 @@ def test_parts_of_merged_runs_are_collected_after_the_grace_period(table: Flushe
     named = {part.object for run in catalog(table).runs for part in run.parts}
     clock = ManualClock()
     context, state = replace(table.context(), clock=clock), GarbageState()
-    assert {info.key for info in table.store.list(paths.key_parts_prefix())} > named | {orphan}
+    assert {info.key for info in table.store.list(paths.KEY_PARTS)} > named | {orphan}
     collect_garbage(context, state)
     clock.seconds += table.contract.grace_s - 1
     collect_garbage(context, state)
-    assert {info.key for info in table.store.list(paths.key_parts_prefix())} > named
+    assert {info.key for info in table.store.list(paths.KEY_PARTS)} > named
     clock.seconds += 2
     collect_garbage(context, state)
-    assert {info.key for info in table.store.list(paths.key_parts_prefix())} == named
+    assert {info.key for info in table.store.list(paths.KEY_PARTS)} == named
     table.generation(0, upserts(range(35, 55), a=1))
     table.round()
     table.check()
@@ -271,7 +271,7 @@ def test_parts_of_a_run_that_takes_long_to_write_are_no_garbage(table: FlusherTa
         for _ in range(2):
             collect_garbage(context, state)
             clock.seconds += table.contract.grace_s + 1
-        return {info.key for info in table.store.list(paths.key_parts_prefix())}
+        return {info.key for info in table.store.list(paths.KEY_PARTS)}
 
     def late(*arguments: object) -> object:
         collect()
@@ -285,7 +285,7 @@ def test_parts_of_a_run_that_takes_long_to_write_are_no_garbage(table: FlusherTa
     table.user_append(1, range(5, 9), in_model=True)
     context.keys.catalogs.swap = lambda *_: None  # type: ignore[method-assign]
     keep_up(context, UpkeepState())
-    assert len(table.store.list(paths.key_parts_prefix())) == 3
+    assert len(table.store.list(paths.KEY_PARTS)) == 3
     assert collect() == named
 
 
@@ -297,11 +297,11 @@ def test_of_a_catalog_that_cannot_be_read_no_part_is_collected(table: FlusherTab
     table.store.put_if_absent(paths.key_catalog_version(newest.version + 1, None), b"damaged")
     clock = ManualClock()
     context, state = replace(table.context(), clock=clock), GarbageState()
-    before = table.store.list(paths.key_parts_prefix())
+    before = table.store.list(paths.KEY_PARTS)
     for _ in range(3):
         collect_garbage(context, state)
         clock.seconds += table.contract.grace_s + 1
-    assert table.store.list(paths.key_parts_prefix()) == before
+    assert table.store.list(paths.KEY_PARTS) == before
 
 
 def run(name: str, rows: int, used: int | None = None) -> RunInUse:

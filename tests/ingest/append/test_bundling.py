@@ -88,7 +88,7 @@ class Place:
             self.bundling.advance()
 
     def bundles(self) -> list[tuple[int, int]]:
-        found = [paths.parse_wal_bundle(info.key) for info in self.store.bucket.listing(paths.wal_prefix())]
+        found = [paths.parse_wal_bundle(info.key) for info in self.store.bucket.listing(paths.WAL)]
         return [(bundle[1], bundle[2]) for bundle in found if bundle is not None]
 
 
@@ -97,7 +97,7 @@ def test_a_bundle_copies_what_lies_in_the_log() -> None:
     place.append(25)
     place.write()
     assert place.bundles() == [(0, 9), (10, 19)]
-    listed = {info.key: info for info in place.store.list(paths.wal_prefix())}
+    listed = {info.key: info for info in place.store.list(paths.WAL)}
     for first, last in place.bundles():
         key = paths.wal_bundle(place.writer.log, Sequence(first), Sequence(last))
         bundle = decode_bundle(place.store.bucket.get(key) or b"", key)
@@ -194,7 +194,7 @@ def test_a_bundle_is_of_one_log() -> None:
     place.writer = place.log("log-b")
     place.append(10)
     place.write()
-    found = [paths.parse_wal_bundle(info.key) for info in place.store.bucket.listing(paths.wal_prefix())]
+    found = [paths.parse_wal_bundle(info.key) for info in place.store.bucket.listing(paths.WAL)]
     assert [bundle for bundle in found if bundle is not None] == [("log-a", 0, LEAST - 1), ("log-b", 0, 9)]
 
 

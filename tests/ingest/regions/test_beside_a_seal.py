@@ -67,7 +67,7 @@ def test_appends_go_on_and_what_was_put_aside_is_what_is_sealed() -> None:
     assert (second.first, second.first_sequence, second.state) == (3, 1, GenerationState.OPEN)
     assert worker.memtables[region(0)].generation == 2
     assert (worker.memtables[region(0)].first, worker.memtables[region(0)].entries) == (3, 2)
-    (log,) = {paths.parse_wal_segment(info.key)[0] for info in place.bucket.listing(paths.wal_prefix())}  # type: ignore[index]
+    (log,) = {paths.parse_wal_segment(info.key)[0] for info in place.bucket.listing(paths.WAL)}  # type: ignore[index]
     written = []
     for number in range(3):
         key = paths.wal_segment(log, number)  # type: ignore[arg-type]

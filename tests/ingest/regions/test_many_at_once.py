@@ -461,7 +461,7 @@ def test_what_is_opened_together_asks_once(monkeypatch: pytest.MonkeyPatch) -> N
 def test_a_damaged_entry_is_its_region_s_alone() -> None:
     place, told = Place(4, regions_per_page=2), Told()
     opened(place, [0])
-    (key,) = [info.key for info in place.bucket.listing(paths.wal_prefix())]
+    (key,) = [info.key for info in place.bucket.listing(paths.WAL)]
     whole = spoil(place, key, 0)
     worker = heir(place, told)
     assert by_number(worker.durable) == {1: 0, 2: 0, 3: 0}

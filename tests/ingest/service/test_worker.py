@@ -24,7 +24,7 @@ from lancewal_core.errors import (
 from lancewal_core.names import paths
 from lancewal_core.names.ids import OwnerId, Position, Region
 from lancewal_core.names.ids import Sequence as Number
-from lancewal_core.names.paths import flushes_prefix
+from lancewal_core.names.paths import FLUSHES
 from lancewal_core.process.health import LOOP_LIMIT_S
 from lancewal_core.process.tasks import Task
 from lancewal_core.record_keys.key_format import encode_region_key
@@ -759,7 +759,7 @@ def test_unflushed_generations_stop_consuming_at_the_budget_until_they_are_flush
         observer,
     )
     worker.assigned(place.regions(0))
-    place.store.silent = flushes_prefix()
+    place.store.silent = FLUSHES
     for _ in range(100):
         worker.step()
         place.clock.sleep(0.1)

@@ -185,7 +185,7 @@ def test_rows_of_the_table_are_counted_without_a_scan(pipeline: Pipeline, monkey
 def test_without_the_key_index_the_table_is_scanned(pipeline: Pipeline, lost: str) -> None:
     table = merged_table(pipeline)
     store = pipeline.store
-    wanted = paths.key_catalog_prefix(None) if lost == "catalog" else paths.key_parts_prefix()
+    wanted = paths.key_catalog_prefix(None) if lost == "catalog" else paths.KEY_PARTS
     gone = [info.key for info in store.list(wanted)]
     assert gone
     store.delete(gone)

@@ -483,7 +483,7 @@ def test_a_table_from_before_there_were_makings_keeps_its_keys(tmp_path: Path, m
     assert (altered.version, altered.making, first_of(folder, altered)) == (3, None, 7)
     keys = {info.key for info in open_store(str(folder)).list(paths.ROOT)}
     assert {paths.contract_version(3, None), paths.page_version(altered.pages[0], 1)} <= keys
-    assert not any(key.startswith(paths.makings_prefix()) for key in keys)
+    assert not any(key.startswith(paths.MADE) for key in keys)
 
 
 def test_a_contract_of_another_making_is_damage(tmp_path: Path) -> None:

@@ -62,7 +62,7 @@ def finished_mark(context: RepairContext, region: Region) -> Watermark:
 
 def flushes_of(context: RepairContext, region: Region) -> dict[int, list[FlushedGeneration]]:
     """Return the region's flushes by generation, the longest first, without those that cannot be decoded."""
-    manifests = [info.key for info in context.store.list(paths.flushes_prefix()) if paths.is_flush_manifest(info.key)]
+    manifests = [info.key for info in context.store.list(paths.FLUSHES) if paths.is_flush_manifest(info.key)]
 
     def read(key: str) -> list[FlushedGeneration]:
         try:

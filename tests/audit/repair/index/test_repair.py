@@ -379,7 +379,7 @@ def test_where_a_region_began_is_not_guessed(tmp_path: Path, how: str) -> None:
 
 def test_a_refusal_names_lost_segments(tmp_path: Path) -> None:
     pipeline, _ = never_merged(tmp_path, "not at all")
-    (key,) = [i.key for i in pipeline.store.list(paths.wal_prefix()) if i.key.endswith("0001.arrow")]
+    (key,) = [i.key for i in pipeline.store.list(paths.WAL) if i.key.endswith("0001.arrow")]
     pipeline.store.delete([key])
     with pytest.raises(RepairRefused, match=f"{key} is missing"):
         repair(pipeline, partition=0)
