@@ -22,7 +22,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from lancewal_core.errors import ActionNeeded, Corrupt, InvalidInput
-from lancewal_core.table.columns.changes import Added, Change
+from lancewal_core.table.columns.changes import Added, ContractChange
 from lancewal_core.table.columns.next_contract import Surroundings, changed
 from lancewal_core.table.columns.steps import take_steps
 from lancewal_core.table.contract import Contract
@@ -57,7 +57,7 @@ def with_new_fields(contract: Contract, fields: NewFields, facts: Surroundings, 
     Fields are added in alphabetical order until the table has ``columns_max`` columns.
     """
     names = naming_of(contract).names
-    changes, refused = list[Change](), dict[str, str]()
+    changes, refused = list[ContractChange](), dict[str, str]()
     left, trials = [sorted(fields)], 0
     while left:
         some = left.pop()

@@ -16,7 +16,7 @@ from lancewal_core.rows.column_types import parse_type
 from lancewal_core.rows.schema import Op
 from lancewal_core.settings.load import Settings
 from lancewal_core.table.columns import steps
-from lancewal_core.table.columns.changes import Added, Adopted, Change, Dropped, Renamed
+from lancewal_core.table.columns.changes import Added, Adopted, Dropped, Renamed
 from lancewal_core.table.columns.changes import Widened as WidenedTo
 from lancewal_core.table.columns.next_contract import Surroundings, changed
 from lancewal_core.table.columns.steps import change_columns
@@ -413,7 +413,7 @@ def pairs(tmp_path: Path) -> Iterator[FlusherTable]:
     made.close()
 
 
-def alter(table: FlusherTable, change: Change, *, dies: bool = False) -> None:
+def alter(table: FlusherTable, change: Added | Dropped | Renamed | WidenedTo, *, dies: bool = False) -> None:
     """Run a command, which dies before its contract is stored if ``dies``."""
     newest = LanceTable(table.uri)
     if dies:
@@ -433,7 +433,9 @@ def alter(table: FlusherTable, change: Change, *, dies: bool = False) -> None:
     ids=["drop x", "rename x", "rename y"],
 )
 @pytest.mark.parametrize("wide", ["x", "y"])
-def test_members_keep_their_values_where_a_command_has_died(pairs: FlusherTable, change: Change, wide: str) -> None:
+def test_members_keep_their_values_where_a_command_has_died(
+    pairs: FlusherTable, change: Dropped | Renamed, wide: str
+) -> None:
     """The command has given the struct's members another order, or other names, than they have in the contract."""
     alter(pairs, WidenedTo(("st", wide), pa.int64()))
     alter(pairs, change, dies=True)

@@ -16,7 +16,7 @@ from lancewal_core.names.ids import Position, Region, TopicId
 from lancewal_core.rows.fold import present_bits
 from lancewal_core.rows.schema import PRESENT
 from lancewal_core.settings.declared import ColumnSource
-from lancewal_core.table.columns.changes import Added, Change, Dropped, Renamed, Widened
+from lancewal_core.table.columns.changes import Added, ContractChange, Dropped, Renamed, Widened
 from lancewal_core.table.columns.next_contract import Surroundings, changed
 from lancewal_core.table.contract import Column, Contract, DroppedField
 from lancewal_ingest.append.prepare import Consumed, PrepareOutcome, Preparer
@@ -246,7 +246,7 @@ def test_columns_of_metadata_are_added_renamed_and_dropped() -> None:
         (Added(("n",), pa.int64(), None, ColumnSource(metadata="envelope.source.lsn")), "which only an envelope has"),
     ],
 )
-def test_what_metadata_cannot_fill_is_refused(change: Change, named: str) -> None:
+def test_what_metadata_cannot_fill_is_refused(change: ContractChange, named: str) -> None:
     with pytest.raises(InvalidInput, match=named):
         changed(contract(), [change], AROUND, "a")
 

@@ -17,7 +17,7 @@ import pytest
 
 from lancewal_core.rows.column_types import format_type
 from lancewal_core.settings.sections import OnUnknownColumn, ValueFormat
-from lancewal_core.table.columns.changes import Added, Change, Dropped, Renamed, Widened
+from lancewal_core.table.columns.changes import Added, ContractChange, Dropped, Renamed, Widened
 from lancewal_core.table.columns.next_contract import Surroundings, changed
 from lancewal_core.table.contract import Contract
 from lancewal_ingest.append.new_columns import with_new_fields
@@ -64,7 +64,7 @@ class Evolving:
         (refused,) = found.refused
         return refused.kind, f"{refused.message} {refused.found}"
 
-    def alter(self, *changes: Change) -> None:
+    def alter(self, *changes: ContractChange) -> None:
         """Do as ``lancewal table alter`` does.  A wider type counts once the flusher has written the column."""
         self.contract = changed(self.contract, changes, self._around, "abc")
         wider = [

@@ -6,7 +6,7 @@ import pytest
 
 from lancewal_core.process.status.widenings import OpenWidening, open_widenings
 from lancewal_core.rows.column_types import parse_type
-from lancewal_core.table.columns.changes import Added, Change, Widened
+from lancewal_core.table.columns.changes import Added, ContractChange, Widened
 from lancewal_core.table.columns.next_contract import Surroundings, changed
 from lancewal_core.table.contract import Column, Contract
 
@@ -36,7 +36,7 @@ def contract() -> Contract:
     )
 
 
-def asked(before: Contract, at_ms: int, *changes: Change) -> Contract:
+def asked(before: Contract, at_ms: int, *changes: ContractChange) -> Contract:
     return changed(before, changes, Surroundings(50, {}, now_ms=at_ms), "abc")
 
 
@@ -55,6 +55,6 @@ def test_fields_are_named_by_their_paths_with_the_time_of_the_first_command() ->
 
 
 @pytest.mark.parametrize("change", [Added(("note",), parse_type("string"))])
-def test_another_change_keeps_the_time(change: Change) -> None:
+def test_another_change_keeps_the_time(change: ContractChange) -> None:
     first = asked(contract(), 1000, Widened(("fare",), parse_type("int64")))
     assert open_widenings(asked(first, 2000, change)) == open_widenings(first)

@@ -16,7 +16,16 @@ from lancewal_core.rows.column_types import format_type, parse_type
 from lancewal_core.settings.declared import OF_ITSELF, ColumnSource
 from lancewal_core.settings.sections import ValueFormat
 from lancewal_core.table.columns import next_contract
-from lancewal_core.table.columns.changes import Added, Adoption, Change, Dropped, Forgotten, Path, Renamed, Widened
+from lancewal_core.table.columns.changes import (
+    Added,
+    Adoption,
+    ContractChange,
+    Dropped,
+    Forgotten,
+    Path,
+    Renamed,
+    Widened,
+)
 from lancewal_core.table.columns.next_contract import Surroundings, changed
 from lancewal_core.table.columns.versions import contract_trees
 from lancewal_core.table.contract import (
@@ -68,7 +77,9 @@ def asked(found: Contract) -> bool:
     return any(column.widening for column in found.columns)
 
 
-def after(*changes: Change, around: Surroundings = AROUND) -> dict[str, tuple[str, tuple[int, ...], tuple[int, ...]]]:
+def after(
+    *changes: ContractChange, around: Surroundings = AROUND
+) -> dict[str, tuple[str, tuple[int, ...], tuple[int, ...]]]:
     """Type, ids and first ids of each column; the contract survives its text."""
     before = contract()
     found = changed(before, changes, around, "abc")
@@ -210,7 +221,7 @@ def test_former_names_are_kept_until_a_field_has_them_or_they_are_forgotten() ->
         [Widened(("fare",), pa.int64()), Widened(("lines", "price"), pa.float64())],
     ],
 )
-def test_a_call_that_is_made_again_changes_nothing(changes: list[Change]) -> None:
+def test_a_call_that_is_made_again_changes_nothing(changes: list[ContractChange]) -> None:
     once = changed(contract(), changes, AROUND, "abc")
     assert once != contract()
     assert changed(once, changes, AROUND, "def") is once
@@ -262,7 +273,7 @@ def test_a_call_that_is_made_again_changes_nothing(changes: list[Change]) -> Non
         (Dropped(("lines", "item")), "there is no 'lines.item'"),
     ],
 )
-def test_refusals_name_the_change_and_change_nothing(change: Change, named: str) -> None:
+def test_refusals_name_the_change_and_change_nothing(change: ContractChange, named: str) -> None:
     with pytest.raises(InvalidInput, match=named) as error:
         changed(
             contract(), [Renamed(("address", "zip"), "code"), change] if "code" in named else [change], AROUND, "abc"
@@ -272,7 +283,7 @@ def test_refusals_name_the_change_and_change_nothing(change: Change, named: str)
 
 def test_a_name_is_forgotten_each_time_and_the_same_call_is_known_again() -> None:
     """A former name leaves nothing else behind.  A name that was forgotten once may have come, and gone, again."""
-    calls: list[Change] = [
+    calls: list[ContractChange] = [
         Renamed(("fare",), "price"),
         Forgotten(("fare",)),
         Added(("fare",), pa.int8()),
@@ -297,7 +308,7 @@ def test_a_name_is_forgotten_each_time_and_the_same_call_is_known_again() -> Non
         (Dropped(("address", "zip")), Added(("address", "zip"), pa.int8()), ("address", "zip")),
     ],
 )
-def test_a_name_that_a_field_has_got_is_not_forgotten(first: Change, gives: Change, path: Path) -> None:
+def test_a_name_that_a_field_has_got_is_not_forgotten(first: ContractChange, gives: ContractChange, path: Path) -> None:
     """By the same call, or by one before: nothing is left to forget."""
     before = changed(contract(), [first], AROUND, "abc")
     has = "a field has this name now.*Leave `--forget-name` out"
@@ -347,7 +358,7 @@ def test_a_struct_keeps_a_member_of_each_version() -> None:
 
 @pytest.mark.parametrize("change", [Added(("address", "n"), pa.int8()), Renamed(("address", "zip"), "code"),
                                     Dropped(("address", "zip"))])  # fmt: skip
-def test_members_of_older_formats_stay(change: Change) -> None:
+def test_members_of_older_formats_stay(change: ContractChange) -> None:
     older = Surroundings(19, {}, file_format="2.0")
     with pytest.raises(InvalidInput, match=r"2\.0 or 2\.1"):
         changed(contract(), [change], older, "abc")
@@ -375,7 +386,7 @@ def test_a_map_comes_and_goes_as_a_whole() -> None:
     assert (column.type, len(column.field_ids)) == ("map<string, struct<n: int8>>", 5)
     assert found.rows.columns.field("m").type == map_
     wider = pa.map_(pa.string(), pa.struct([("n", pa.int16())]))
-    changes: dict[str, Change] = {
+    changes: dict[str, ContractChange] = {
         "has type map<string, struct<n: int8>>, which has no members": Added(("m", "n"), pa.int8()),
         "m.n": Widened(("m", "n"), pa.int16()),
         "not every value of map<string, struct<n: int8>> is one of": Widened(("m",), wider),
@@ -401,7 +412,7 @@ def test_random_changes_of_columns_against_a_dict(seed: int) -> None:
         match draw.choice(("add", "drop", "rename")):
             case "add":
                 new, type_ = f"n{step}", parse_type(draw.choice(("int8", "list<string>", "struct<a: int8, b: string>")))
-                change: Change = Added((new,), type_)
+                change: ContractChange = Added((new,), type_)
                 model[new], ids[new] = type_, free
             case "drop" if len(model) > 4:
                 change = Dropped((name,))
@@ -467,7 +478,7 @@ def test_fields_whose_own_type_changes_get_ids(old: str, new: str, ids: tuple[in
         ),
     ],
 )  # fmt: skip
-def test_a_default_follows_its_members(type_: str, default: str, changes: list[Change], left: str) -> None:
+def test_a_default_follows_its_members(type_: str, default: str, changes: list[ContractChange], left: str) -> None:
     """Each number keeps its text."""
     added = changed(contract(), [Added(("d",), parse_type(type_), default)], AROUND, "abc")
     around = replace(AROUND, highest_field_id=added.highest_field_id or 0)
@@ -572,12 +583,12 @@ def test_records_may_still_use_the_field_of_a_dropped_column() -> None:
         (Renamed(("fare",), "ts"), "have one name in records: 'ts'"),
     ],
 )
-def test_sources_that_no_record_could_have_are_refused(change: Change, named: str) -> None:
+def test_sources_that_no_record_could_have_are_refused(change: ContractChange, named: str) -> None:
     with pytest.raises(InvalidInput, match=re.escape(named)):
         changed(sourced(), [change], AROUND, "a")
 
 
-def in_turn(start: Contract, *calls: Change) -> Contract:
+def in_turn(start: Contract, *calls: ContractChange) -> Contract:
     """The contract after calls of one change each.  Each call is made twice, and known when it comes again."""
     now = start
     for call in calls:
@@ -619,7 +630,7 @@ def test_a_new_column_takes_only_the_name_that_records_use_for_it() -> None:
 def test_a_contract_does_not_grow_with_names_that_come_and_go() -> None:
     number = pa.int64()
     structs = pa.struct([("a", number), ("b", number)])
-    cycle: list[Change] = [
+    cycle: list[ContractChange] = [
         Added(("n",), number),
         Dropped(("n",)),
         Added(("n",), number, None, ColumnSource(field="m")),
