@@ -36,7 +36,9 @@ if TYPE_CHECKING:
     from tests.support.spark import LocalSpark
 
 # No deadline: the machine is shared, and a slow example is no failure.  Failures print a blob that repeats them.
-settings.register_profile("lancewal", deadline=None, print_blob=True)
+# A run has the same few examples each time, so that a change is judged by what its author saw; --every-case draws others.
+settings.register_profile("lancewal", deadline=None, print_blob=True, derandomize=True, max_examples=40)
+settings.register_profile("every case", deadline=None, print_blob=True, max_examples=200)
 settings.load_profile("lancewal")
 
 Server = TypeVar("Server", bound="Restartable")
@@ -59,7 +61,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     budget.add_options(parser)
     durations.add_option(parser)
     fuzzing.add_option(parser)
-    parser.addoption("--every-case", action="store_true", help="all cases of tests whose cases take turns")
+    parser.addoption(
+        "--every-case", action="store_true", help="all cases of tests whose cases take turns, many examples"
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -67,6 +71,8 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(plugin, "lancewal-budget")
     durations.configure(config)
     fuzzing.configure(config)
+    if config.getoption("--every-case"):
+        settings.load_profile("every case")
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

@@ -23,7 +23,8 @@ half has them as they are (``pace``), with one outage of the store for three min
 ``python3 dev.py soak cdc``: tables follow a PostgreSQL through Kafka Connect and Debezium (``tests.soak.cdc``).
 
 ``python3 dev.py soak every-case``: all cases of the tests whose cases take turns in ``dev.py test``: SIGKILL before and after
-every point of the protocol, every index through every act, three times as many random schedules.
+every point of the protocol, every index through every act, six times as many random schedules.  Properties are tried with
+five times as many random examples, others each time.
 
 ``--storm``: the ingest processes live for about five seconds each, so that the group never comes to rest.
 
@@ -37,6 +38,7 @@ import argparse
 import json
 import math
 import random
+import re
 import secrets
 import sys
 import tempfile
@@ -60,6 +62,7 @@ from tests.support.store_addresses import SERVERS, StoreServer, inside, origin, 
 from tests.support.whole_path import until
 from tests.whole_path.world import World, make_world, plain_rows, positions
 
+_TURNS = re.compile(r"mark\.in_turns\(|^@given\(", re.MULTILINE)
 IN_TURNS = (
     "tests/faults/test_kill_points.py",
     "tests/faults/test_zombies.py",
@@ -67,7 +70,7 @@ IN_TURNS = (
     "tests/reader/search/test_any_history.py",
     "tests/simulation/test_schedules.py",
     "tests/whole_path/test_lost_replies.py",
-    *sorted({str(file) for file in Path("tests").rglob("test_*.py") if "mark.in_turns(" in file.read_text()}),
+    *sorted({str(file) for file in Path("tests").rglob("test_*.py") if _TURNS.search(file.read_text())}),
 )
 FLEET = ("ingest", "ingest", "ingest", "flusher", "flusher")
 RECEIPTS = 20
