@@ -108,8 +108,9 @@ class AvroEvents:
         refused = [*found.refused.values()]
         places: dict[str, list[Indexes]] = {}  # of the other payloads, by what they are
         for letter in set(found.facts.letters.tolist()) - {""}:
+            of_letter = np.flatnonzero(found.facts.letters == letter)
             for has_row in (True, False):
-                at = np.flatnonzero((found.facts.letters == letter) & (found.has_row == has_row))
+                at = of_letter[found.has_row[of_letter] == has_row]
                 try:
                     kind = self._event_rows.what(letter, has_row=has_row, word="field")
                     places.setdefault(kind, []).append(at)

@@ -82,12 +82,10 @@ def topics() -> list[tuple[str, str]]:
 
 
 def proposed(
-    records: Sequence[Sample], schemas: Schemas = NO_SCHEMAS, *, compacted: bool = False, partitions: int = PARTITIONS
+    records: Sequence[Sample], schemas: Schemas | None = None, *, compacted: bool = False, partitions: int = PARTITIONS
 ) -> str:
     parts = [part for part in consumed(records) if part.records.offsets]
-    found = connector_topic(
-        parts, schemas, partitions, asked=schemas is not NO_SCHEMAS, placeholder=PLACEHOLDER, compacted=compacted
-    )
+    found = connector_topic(parts, schemas, partitions, placeholder=PLACEHOLDER, compacted=compacted)
     return connector_settings(found, "t", Settings())
 
 
@@ -452,7 +450,7 @@ def test_a_partition_of_aborted_records_tells_nothing() -> None:
     assert not nothing.records.offsets
 
     def of(*parts: Consumed) -> object:
-        return connector_topic(parts, NO_SCHEMAS, len(parts), asked=False, placeholder=PLACEHOLDER, compacted=False)
+        return connector_topic(parts, None, len(parts), placeholder=PLACEHOLDER, compacted=False)
 
     late = replace(part, records=replace(part.records, timestamps=[20_000], offsets=[0]))
     with pytest.raises(InvalidInput, match="loses deletes"):
@@ -562,7 +560,5 @@ def test_a_mode_that_loses_deletes() -> None:
 
 def test_another_placeholder_is_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     settings = Settings.model_validate({"table": {"format": {"envelope": "debezium", "unavailable_value": "--"}}})
-    found = connector_topic(
-        consumed([sent(KEY, event(ROW))])[:1], NO_SCHEMAS, 1, asked=False, placeholder="--", compacted=False
-    )
+    found = connector_topic(consumed([sent(KEY, event(ROW))])[:1], None, 1, placeholder="--", compacted=False)
     assert checked(connector_settings(found, "t", settings), tmp_path, capsys).table.format.unavailable_value == "--"

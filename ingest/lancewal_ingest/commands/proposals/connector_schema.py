@@ -54,10 +54,9 @@ class ConnectorSchema:
 class ConnectorSchemas:
     """Cache of the schemas of many records. Each is parsed once."""
 
-    def __init__(self, schemas: Schemas, *, asked: bool) -> None:
-        """``asked``: whether ``schemas`` come from a registry."""
+    def __init__(self, schemas: Schemas | None) -> None:
+        """``schemas``: those of the registry; None if the settings name none."""
         self._schemas = schemas
-        self._asked = asked
         self._known: dict[SchemaKey | bytes, ConnectorSchema] = {}
 
     def written_out(self, schema: Mapping[str, Any]) -> ConnectorSchema:
@@ -73,7 +72,7 @@ class ConnectorSchemas:
     def named(self, key: SchemaKey) -> ConnectorSchema:
         """Return the schema of a registry that a frame names."""
         if key not in self._known:
-            if not self._asked:
+            if self._schemas is None:
                 raise InvalidInput(
                     "the records have the frame of a schema registry, and the setting registry.url names none"
                 )

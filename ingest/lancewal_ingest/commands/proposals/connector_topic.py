@@ -65,14 +65,14 @@ class ConnectorTopic:
 
 
 def connector_topic(
-    parts: Sequence[Consumed], schemas: Schemas, partitions: int, *, asked: bool, placeholder: str, compacted: bool
+    parts: Sequence[Consumed], schemas: Schemas | None, partitions: int, *, placeholder: str, compacted: bool
 ) -> ConnectorTopic:
     """Propose a table for the records of ``parts``. ``partitions``: the topic's number of partitions.
 
-    ``asked``: whether ``schemas`` come from a registry. ``placeholder``: the text of an unavailable value.
+    ``schemas``: those of the registry; None if there is none. ``placeholder``: the text of an unavailable value.
     ``compacted``: whether Kafka keeps only the newest record of each key.
     """
-    known = ConnectorSchemas(schemas, asked=asked)
+    known = ConnectorSchemas(schemas)
     seen = ConnectorFacts()
     for record in _newest_first(parts):
         value = value_of(record, known)
@@ -141,7 +141,7 @@ def _refuse_mixed(seen: ConnectorFacts) -> None:
         )
 
 
-def _refuse_without_key(seen: ConnectorFacts, fields: Fields, schemas: Schemas) -> None:
+def _refuse_without_key(seen: ConnectorFacts, fields: Fields, schemas: Schemas | None) -> None:
     wrong = _with_rows(seen, fields, schemas)
     if wrong or not seen.keys:
         at = f"{wrong[0].at}: " if wrong else ""
@@ -178,9 +178,9 @@ def _refuse_lost_deletes(seen: ConnectorFacts, parts: Sequence[Consumed]) -> Non
             )
 
 
-def _with_rows(seen: ConnectorFacts, fields: Fields, schemas: Schemas) -> list[ConnectorRecord]:
+def _with_rows(seen: ConnectorFacts, fields: Fields, schemas: Schemas | None) -> list[ConnectorRecord]:
     """Return the records without a key that have a row or a delete.  Only the bytes of Avro tell a truncate from them."""
-    if not any(schema.enveloped and schema.record.format == "avro" for schema in seen.schemas):
+    if schemas is None or not any(one.enveloped and one.record.format == "avro" for one in seen.schemas):
         return seen.without_key
     columns = pa.schema([(name, type_) for name, type_ in fields if type_ is not None])
     framed = [record for record in seen.without_key if record.value is not None]

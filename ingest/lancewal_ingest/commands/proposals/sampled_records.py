@@ -49,14 +49,9 @@ def table_of_records(
     from lancewal_ingest.commands.proposals.connector_topic import connector_topic
     from lancewal_ingest.registry.asked import AskedSchemas
 
-    return connector_topic(
-        parts,
-        AskedSchemas.of(settings.registry),
-        partitions,
-        asked=bool(settings.registry.url),
-        placeholder=settings.table.format.unavailable_value,
-        compacted=compacted,
-    )
+    schemas = AskedSchemas.of(settings.registry) if settings.registry.url else None
+    placeholder = settings.table.format.unavailable_value
+    return connector_topic(parts, schemas, partitions, placeholder=placeholder, compacted=compacted)
 
 
 def newest_parts(
