@@ -69,9 +69,13 @@ class WorkerPositions(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class _Answers:
+class TopicAnswers:
+    """Answers of one look at the topic."""
+
     ends: Positions = field(default_factory=dict)
+    """Position after the last readable record of each partition."""
     high_watermarks: Positions = field(default_factory=dict)
+    """Position after the last record of each partition, open transactions included."""
     retention: RetentionFacts = field(default_factory=RetentionFacts)
     asked_at: float | None = None
     """Monotonic seconds just before the broker was asked; None before the first look."""
@@ -91,11 +95,12 @@ class TopicWatch:
     """Report a passing fault."""
     silent: KafkaUnavailable | KafkaForbidden | None = None
     """Why the last look had no answer; None if it had one."""
-    _answers: _Answers = field(default_factory=_Answers)
+    last: TopicAnswers = field(default_factory=TopicAnswers)
+    """What the last look found."""
     _retention_s: float = math.nan
     _tombstones_s: float = math.inf
     _retention_again_at: float = float("-inf")
-    _asked: Task[_Answers] | None = None
+    _asked: Task[TopicAnswers] | None = None
     _again_at: float = field(init=False)
 
     def __post_init__(self) -> None:
@@ -114,38 +119,23 @@ class TopicWatch:
         asked, self._asked = self._asked, None
         self._again_at = self.clock.monotonic() + TOPIC_CHECK_S
         try:
-            self._answers = asked.result()
+            self.last = asked.result()
             self.silent = None
         except (KafkaUnavailable, KafkaForbidden) as error:
             self.silent = error
 
     def highs(self) -> dict[Region, Position]:
         """Return the newest known high watermark of each partition."""
-        fetched, asked = self.source.highs(), self._answers.high_watermarks
+        fetched, asked = self.source.highs(), self.last.high_watermarks
         return {p: max(fetched.get(p, high), high) for p, high in {**fetched, **asked}.items()}
 
-    @property
-    def ends(self) -> Positions:
-        """Position after the last readable record of each partition, as of the last look."""
-        return self._answers.ends
-
-    @property
-    def looked_at(self) -> float | None:
-        """Monotonic time at which the look began that returned ``ends``; None before the first look."""
-        return self._answers.asked_at
-
-    @property
-    def retention(self) -> RetentionFacts:
-        """Facts about retention, as of the last look."""
-        return self._answers.retention
-
-    def _ask(self, durable: Positions, consumed_ms: Mapping[Region, int]) -> _Answers:
+    def _ask(self, durable: Positions, consumed_ms: Mapping[Region, int]) -> TopicAnswers:
         asked_at = self.clock.monotonic()
         # Step 1
         self.check()
         if not durable:
             facts = RetentionFacts(self._retention_s, tombstones_s=self._tombstones_s)
-            return _Answers(retention=facts, asked_at=asked_at)
+            return TopicAnswers(retention=facts, asked_at=asked_at)
         # Step 2
         ends, lows = self.source.ends(durable), self.kept.lows(durable)
         # Ask after the ends: a transaction that commits meanwhile then cannot make an end pass its high watermark.
@@ -158,10 +148,10 @@ class TopicWatch:
             oldest = self._oldest(behind, consumed_ms)
         except ActionNeeded as error:  # a right is missing: consuming goes on without the figure
             self.report("retention", error)
-            return _Answers(ends, highs, RetentionFacts(math.nan, durable, lows), asked_at)
+            return TopicAnswers(ends, highs, RetentionFacts(math.nan, durable, lows), asked_at)
         moved_ms = self._moved(durable)
         facts = RetentionFacts(self._retention_s, durable, lows, oldest, self._tombstones_s, moved_ms)
-        return _Answers(ends, highs, facts, asked_at)
+        return TopicAnswers(ends, highs, facts, asked_at)
 
     def _read_retention(self) -> None:
         now = self.clock.monotonic()
@@ -171,13 +161,13 @@ class TopicWatch:
             self._retention_again_at = now + CONFIG_S
 
     def _moved(self, durable: Positions) -> dict[Region, int]:
-        before, now_ms = self._answers.retention, self.clock.now_ms()
+        before, now_ms = self.last.retention, self.clock.now_ms()
         return {
             p: before.moved_ms.get(p, now_ms) if before.durable.get(p) == at else now_ms for p, at in durable.items()
         }
 
     def _oldest(self, behind: Positions, consumed_ms: Mapping[Region, int]) -> dict[Region, Oldest]:
-        before, now_ms = self._answers.retention.oldest, self.clock.now_ms()
+        before, now_ms = self.last.retention.oldest, self.clock.now_ms()
         # A record that is still at the same position was first seen at an earlier look.
         seen = {
             p: now_ms if (was := before.get(p)) is None or was.position != at or was.seen_ms is None else was.seen_ms

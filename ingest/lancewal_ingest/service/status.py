@@ -125,7 +125,8 @@ class IngestStatus:
         )
 
     def _span(self, region: Region, durable: int, stands_s: float, high: Position | None) -> KafkaSpan | None:
-        end, low = self.watch.ends.get(region), self.watch.retention.lows.get(region)
+        found = self.watch.last
+        end, low = found.ends.get(region), found.retention.lows.get(region)
         if high is None or end is None or low is None:
             return None
         # Waiting records are at least as old as the time for which they have been seen to wait.

@@ -258,14 +258,14 @@ class IngestTable:
         progress = self._progress()
         metrics.freshness(self._freshness.look(now, self.context.clock.now_ms(), progress), progress.ends)
         # Partitions that an operator has paused are expected not to move.
-        self._still.look(now, {} if paused is not None else worker.durable, highs, topic.ends)
+        self._still.look(now, {} if paused is not None else worker.durable, highs, topic.last.ends)
         metrics.standing(self._still.waiting)
         self._admit()
         metrics.paused_by_operator(paused)
 
     def _admit(self) -> None:
         """Show the horizons, and let the worker open no further partition while a running one is about to lose records."""
-        worker, facts, metrics = self.worker, self._topic.retention, self.metrics
+        worker, facts, metrics = self.worker, self._topic.last.retention, self.metrics
         open_ = worker.durable
         horizons = {r: left_s for r, left_s in facts.horizons(self.context.clock.now_ms()).items() if r in open_}
         metrics.retention(facts.kept_s, horizons, {r: n for r, n in facts.reserves.items() if r in open_})
@@ -276,16 +276,16 @@ class IngestTable:
         worker.admit(not self._short)
 
     def _progress(self) -> IngestProgress:
-        worker, topic = self.worker, self._topic
-        durable, ends = worker.durable, topic.ends
+        worker, found = self.worker, self._topic.last
+        durable, ends = worker.durable, found.ends
         return IngestProgress(
             [region for region in worker.ours if region not in durable],
             durable,
             worker.oldest_consumed_ms,
             {region: max(end, ends.get(region, end)) for region, end in worker.ends_at_opening.items()},
-            topic.retention.oldest,
-            topic.looked_at,
-            topic.retention.retention_s,
+            found.retention.oldest,
+            found.asked_at,
+            found.retention.retention_s,
         )
 
     def _check_topic(self) -> None:

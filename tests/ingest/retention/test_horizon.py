@@ -207,7 +207,7 @@ class Watching:
         """The horizons right after the next look, by partition."""
         self.clock.sleep(TOPIC_CHECK_S)
         self.watch.look(self.progress)
-        return by_number(self.watch.retention.horizons(self.clock.now_ms()))
+        return by_number(self.watch.last.retention.horizons(self.clock.now_ms()))
 
     def ago(self, seconds: float) -> int:
         return self.clock.now_ms() + int((TOPIC_CHECK_S - seconds) * 1000)
@@ -215,8 +215,8 @@ class Watching:
 
 def test_before_the_first_look_nothing_is_known() -> None:
     watch = Watching().watch
-    assert math.isnan(watch.retention.retention_s)
-    assert watch.retention.horizons(NOW_MS) == {}
+    assert math.isnan(watch.last.retention.retention_s)
+    assert watch.last.retention.horizons(NOW_MS) == {}
 
 
 def test_a_record_is_looked_at_once_and_only_where_nobody_has_it() -> None:
@@ -277,7 +277,7 @@ def test_how_old_the_oldest_record_is_is_known_also_where_retention_is_unlimited
     watching.answers.retention = math.inf
     watching.topic.positions, watching.answers.times = at(20, 20), {ZERO: 5, ONE: 7}
     assert watching.look() == {0: math.inf, 1: math.inf}
-    assert {p: o.timestamp_ms for p, o in by_number(watching.watch.retention.oldest).items()} == {0: 5, 1: 7}
+    assert {p: o.timestamp_ms for p, o in by_number(watching.watch.last.retention.oldest).items()} == {0: 5, 1: 7}
     assert watching.look() == {0: math.inf, 1: math.inf}
     assert len(watching.answers.peeked) == 1  # nothing has moved
 
@@ -290,7 +290,7 @@ def test_of_a_compacted_topic_it_counts_since_when_nothing_became_durable() -> N
     watching.progress.durable = at(12, 10)
     assert watching.look() == {0: HOUR, 1: HOUR - TOPIC_CHECK_S}
     assert watching.look() == {0: HOUR - TOPIC_CHECK_S, 1: HOUR - 2 * TOPIC_CHECK_S}
-    assert watching.watch.retention.kept_s == HOUR
+    assert watching.watch.last.retention.kept_s == HOUR
 
 
 def test_without_the_right_to_ask_the_rest_goes_on() -> None:

@@ -29,8 +29,8 @@ class Counted:
         }
         self.refused = self.waiting = {}  # type: ignore[var-annotated] # of nothing
         self.throttled, self.idle_or_progressing, self.silent = False, True, None
-        self.ends = AHEAD
-        self.retention = SimpleNamespace(lows=dict.fromkeys(AHEAD, Position(0)))
+        lows = SimpleNamespace(lows=dict.fromkeys(AHEAD, Position(0)))
+        self.last = SimpleNamespace(ends=AHEAD, retention=lows)
         self.terms = SimpleNamespace(contract=contract)
 
     def __getattr__(self, name: str) -> Any:
