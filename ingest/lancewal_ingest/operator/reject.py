@@ -98,18 +98,10 @@ def reject(
     # Step 1
     reached = durable_position(context, region)
     _check_reached(region, reached, offset, offset)
-    end = position_after(through)
-    held = kafka.offsets()
-    if not held.low <= offset < held.high:
-        raise _wrong(region, f"Kafka has no record at offset {offset}")
-    if not offset <= through or end > held.high:
-        raise _wrong(
-            region, f"through offset {through}: expected one from {offset} to {held.high - 1}, which Kafka has"
-        )
+    end = _end(region, offset, through, kafka.offsets())
     schemas = context.stored_schemas
     preparer = Preparer(context.contract, context.drain, schemas, reads_again=True)
     first: Rejected | None = None
-    weights = preparer.weights
     kinds, sent, rows, at = Counter[str](), 0, 0, offset
     unreadable_to = offset
     while first is None or at < end:
@@ -125,8 +117,8 @@ def reject(
         else:
             if first is None and records.offsets[:1] != [offset]:
                 raise _wrong(region, f"Kafka has no record at offset {offset}")
-            weight = int(weights.each(records).sum())
-            piece, _ = divided(joined(None, records, behind, weight), PIECE_BYTES, weights, least=1)
+            weight = int(preparer.weights.each(records).sum())
+            piece, _ = divided(joined(None, records, behind, weight), PIECE_BYTES, preparer.weights, least=1)
             assert piece is not None  # the first record at least
             records, behind = _with_schemas(region, piece, preparer, schemas, offset)
         entry, rejected, stop = preparer.prepare(Consumed(region, at, behind, records))
@@ -149,6 +141,17 @@ def reject(
         rows += entry.row_count
         at = entry.next
     return Passed(first, kinds, sent, rows, at, unreadable_to if unreadable_to > at else None)
+
+
+def _end(region: Region, offset: Position, through: Position, held: Offsets) -> Position:
+    """Return the position after the range.  ``InvalidInput`` if Kafka, which has the offsets ``held``, lacks some of it."""
+    if not held.low <= offset < held.high:
+        raise _wrong(region, f"Kafka has no record at offset {offset}")
+    if not offset <= through < held.high:
+        raise _wrong(
+            region, f"through offset {through}: expected one from {offset} to {held.high - 1}, which Kafka has"
+        )
+    return position_after(through)
 
 
 def _with_schemas(

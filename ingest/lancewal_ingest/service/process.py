@@ -33,7 +33,7 @@ from lancewal_core.table.proof.store_proof import prove_store
 from lancewal_core.wal.writer_schemas import WriterSchemas
 from lancewal_ingest.append.draining import drain_of
 from lancewal_ingest.append.job import DeadLetters
-from lancewal_ingest.context import new_owner, open_context
+from lancewal_ingest.context import IngestContext, new_owner, open_context
 from lancewal_ingest.event_table import IngestEvents
 from lancewal_ingest.kafka.consumer import ConfluentSource
 from lancewal_ingest.kafka.consumer_group import take_group
@@ -119,16 +119,8 @@ class IngestProcess:
     def open(self, settings: Settings, metrics: IngestMetrics, stack: ExitStack) -> IngestTable:
         """Open and check the table that the settings name, and join its consumer group; ``stack`` leaves the group."""
         address, clock = Address.of(settings), self.clock
-        store = metrics.observed(address.store())
-        context = open_context(settings, self._tasks, clock, store)
-        metrics.called(address.name_of(context.contract))
-        group = settings.kafka.group(context.contract.table_uuid)
-        contract = take_group(store, clock, context.contract, group)
-        self._check_free(contract, address.uri)
-        registry = ConfluentRegistry(settings.registry) if settings.registry.url else None
-        schemas = WriterSchemas(store, contract.making)
-        lookups = SchemaLookups(schemas, registry, self._tasks, clock, context.new_id, contract)
-        context = replace(context, contract=contract, group=group, schemas=lookups)
+        context = self._opened(settings, address, metrics)
+        contract, group = context.contract, context.group
         # The client id shows in the group to which table this member belongs, unless the settings name the client.
         client = {
             "client.id": member_id(contract.table_uuid, contract.place or settings.table.uri),
@@ -160,7 +152,7 @@ class IngestProcess:
         batches.look()
         kafka = TableKafka(source, source, retention, batches, partial(_dead_letters, settings, group, metrics))
         table = IngestTable(settings, context, kafka, metrics, self.owner, self.memory)
-        prove_store(store, self._tasks, address.way(), address.uri, context.new_id)
+        prove_store(context.store, self._tasks, address.way(), address.uri, context.new_id)
         what = {"topic": contract.topic, "table": contract.table_uuid, "group": group, "owner": self.owner}
         metrics.works_by(contract.version)
         former = former_setting(settings, contract, context.store)
@@ -180,6 +172,19 @@ class IngestProcess:
         for silence in table.silences:
             stack.enter_context(silence)
         return table
+
+    def _opened(self, settings: Settings, address: Address, metrics: IngestMetrics) -> IngestContext:
+        """Open the table at ``address`` for its consumer group, which is written into a contract that names none."""
+        store = metrics.observed(address.store())
+        context = open_context(settings, self._tasks, self.clock, store)
+        metrics.called(address.name_of(context.contract))
+        group = settings.kafka.group(context.contract.table_uuid)
+        contract = take_group(store, self.clock, context.contract, group)
+        self._check_free(contract, address.uri)
+        registry = ConfluentRegistry(settings.registry) if settings.registry.url else None
+        schemas = WriterSchemas(store, contract.making)
+        lookups = SchemaLookups(schemas, registry, self._tasks, self.clock, context.new_id, contract)
+        return replace(context, contract=contract, group=group, schemas=lookups)
 
     def add(self, table: IngestTable) -> None:
         """Add a table to work on.  Raises ``InvalidSettings`` if another table of the process has the same topic."""
