@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from threading import Lock
-from typing import TypeVar, assert_never
+from typing import TypeVar
 
 from lancewal_core.process.metric_table import MetricTable, counter, histogram
 from lancewal_core.store.object_kinds import KINDS, kind_of
@@ -147,12 +147,4 @@ def _done(answer: object) -> str:
 
 
 def _put_outcome(outcome: PutOutcome) -> str:
-    match outcome:
-        case Stored():
-            return "done"
-        case Taken():
-            return "taken"
-        case PutUnknown():
-            return "unknown"
-        case _:
-            assert_never(outcome)
+    return {Stored: "done", Taken: "taken", PutUnknown: "unknown"}[type(outcome)]
