@@ -224,24 +224,29 @@ def in_version(pinned: PinnedTable, column: Column) -> Column:
     """Return the column as the version has it: each field is widened whose widening has landed there."""
     if column.widening is None:
         return column
-    there = {id_ for own in pinned.field_ids.values() for id_ in own}
-    asked = column.widening
-    now = tree_of(pa.field(column.name, parse_type(column.type)), column.field_ids)
-    found = landed(now, tree_of(pa.field(column.name, parse_type(asked.type)), asked.field_ids), there)
+    found = column_tree(column, {id_ for own in pinned.field_ids.values() for id_ in own})
     ids = tuple([tree.id for tree in found.all()])
     if ids == column.field_ids:
         return column
-    left = None if ids == asked.field_ids else asked
+    left = None if ids == column.widening.field_ids else column.widening
     return column.model_copy(
         update={"type": format_type(found.type), "field_ids": ids, "first_ids": column.ids, "widening": left}
     )
 
 
-def landed(tree: Tree, wide: Tree, there: Collection[int]) -> Tree:
-    """Return a column of a contract with those fields of ``wide`` that a version has, whose ids are ``there``."""
+def column_tree(column: Column, there: Collection[int] = ()) -> Tree:
+    """Return a column of a contract, with Lance's ids.
+
+    ``there``: ids of a version.  A field whose widening has landed in the version is as wide as there."""
+    tree = tree_of(pa.field(column.name, parse_type(column.type)), column.field_ids)
+    return tree if column.widening is None else _landed(tree, column_tree(column.widened), there)
+
+
+def _landed(tree: Tree, wide: Tree, there: Collection[int]) -> Tree:
+    """Return the field with those fields of ``wide`` that a version has, whose ids are ``there``."""
     if tree.within:
         pairs = zip(tree.within, wide.within, strict=True)
-        return holding(tree, [landed(member, wider, there) for member, wider in pairs])
+        return holding(tree, [_landed(member, wider, there) for member, wider in pairs])
     # Another program's column may have got one of the new ids, but then the old ones are there too.
     return wide if tree.id not in there and wide.id in there else tree
 

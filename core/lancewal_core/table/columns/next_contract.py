@@ -30,11 +30,12 @@ import pyarrow as pa
 
 from lancewal_core.errors import InvalidInput, InvalidSchema, ObjectCorrupt
 from lancewal_core.names import paths
-from lancewal_core.rows.carry import Tree, fields_within, holding, tree_of, trees, widens, with_leaves
-from lancewal_core.rows.column_types import format_type, has_map, has_struct, parse_type
+from lancewal_core.rows.carry import Tree, fields_within, holding, trees, widens, with_leaves
+from lancewal_core.rows.column_types import format_type, has_map, has_struct
 from lancewal_core.rows.schema import check_row_schema, is_reserved
 from lancewal_core.settings.declared import OF_ITSELF, ColumnSource, check_sources
 from lancewal_core.settings.sections import TYPED_FORMATS
+from lancewal_core.table.checks import column_tree
 from lancewal_core.table.columns.changes import (
     Added,
     Adoption,
@@ -186,8 +187,8 @@ def _wider(contract: Contract) -> dict[int, tuple[pa.DataType, int]]:
     for column in contract.columns:
         if column.widening is None:
             continue
-        wide = tree_of(pa.field(column.name, parse_type(column.widening.type)), column.widening.field_ids)
-        for first, now, tree in zip(column.ids, column.field_ids, wide.all(), strict=True):
+        wide = column_tree(column.widened).all()
+        for first, now, tree in zip(column.ids, column.field_ids, wide, strict=True):
             if tree.id != now:
                 found[first] = (tree.type, tree.id)
     return found

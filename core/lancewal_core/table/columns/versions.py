@@ -24,11 +24,10 @@ from itertools import chain
 import pyarrow as pa
 
 from lancewal_core.errors import CommitUnknown, ContractChanged, ContractMismatch
-from lancewal_core.rows.carry import Tree, holding, tree_of, trees
-from lancewal_core.rows.column_types import parse_type
+from lancewal_core.rows.carry import Tree, holding, trees
 from lancewal_core.rows.equal_cells import entries_of
 from lancewal_core.store.object_store import ObjectStore
-from lancewal_core.table.checks import fields_with_ids, landed
+from lancewal_core.table.checks import column_tree, fields_with_ids
 from lancewal_core.table.columns.changes import Path, option
 from lancewal_core.table.contract import Contract, columns_version
 from lancewal_core.table.presence import check_present
@@ -302,17 +301,8 @@ def _tree(field: pa.Field, ids: Iterator[int]) -> Tree:
 
 
 def contract_trees(contract: Contract, there: Collection[int] = ()) -> tuple[Tree, ...]:
-    """Return the columns of a contract, with Lance's ids.
-
-    ``there``: ids of a version.  A field whose widening has landed in the version is as wide as there."""
-    found = []
-    for column in contract.columns:
-        tree = tree_of(pa.field(column.name, parse_type(column.type)), column.field_ids)
-        wide = column.widened
-        if column.widening is not None:
-            tree = landed(tree, tree_of(pa.field(column.name, parse_type(wide.type)), wide.field_ids), there)
-        found.append(tree)
-    return tuple(found)
+    """Return the columns of a contract, with Lance's ids; ``there``: see ``column_tree``."""
+    return tuple([column_tree(column, there) for column in contract.columns])
 
 
 def highest_field_id(pinned: PinnedTable, contract: Contract) -> int:
