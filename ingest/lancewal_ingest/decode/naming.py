@@ -112,6 +112,15 @@ class Naming:
     """A text that a column of form ``json_text`` takes although it is no JSON.  A connector writes the text in place of values
     that it could not read."""
 
+    def within(self, name: str) -> Names | None:
+        """Return the names within a column; None if only present names are allowed there."""
+        return None if self.names is None else self.names.present[name]
+
+    def names_of(self, name: str) -> list[str]:
+        """Return the present name of a column, and its former names."""
+        former = {} if self.names is None else self.names.former
+        return [name, *(old for old, new in former.items() if new == name)]
+
     def in_values(self, rows: RowSchema) -> RowSchema:
         """Return the columns that values may have: all but those that metadata fills."""
         if not self.absent:

@@ -204,8 +204,7 @@ def _names_of_texts(naming: Naming) -> Mapping[str, type]:
 
 def _with_former(found: Mapping[str, type], naming: Naming) -> dict[str, type]:
     """Return these names of columns, and their former ones."""
-    former = {} if naming.names is None else naming.names.former
-    return {**found} | {old: found[new] for old, new in former.items() if new in found}
+    return {name: type_ for present, type_ in found.items() for name in naming.names_of(present)}
 
 
 def _singly_pieces(values: Sequence[bytes], indexes: list[int]) -> list[list[int]]:

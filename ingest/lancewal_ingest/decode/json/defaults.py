@@ -25,12 +25,7 @@ class Defaults:
 
     def __init__(self, rows: RowSchema, naming: Naming) -> None:
         self.cells: Mapping[str, object] = {
-            name: default_cell(
-                rows.columns.field(name),
-                text,
-                None if naming.names is None else naming.names.present[name],
-                naming.forms.get(name),
-            )
+            name: default_cell(rows.columns.field(name), text, naming.within(name), naming.forms.get(name))
             for name, text in naming.defaults.items()
         }
         """Default of each column as ``cells.array_of`` accepts it."""
@@ -39,14 +34,7 @@ class Defaults:
             for name, cell in self.cells.items()
         }
         """By the place of each column that has a default, an array of the default alone."""
-        former = {} if naming.names is None else naming.names.former
-        self._names = {
-            place: {
-                rows.columns.names[place],
-                *(old for old, new in former.items() if new == rows.columns.names[place]),
-            }
-            for place in self.arrays
-        }
+        self._names = {place: {*naming.names_of(rows.columns.names[place])} for place in self.arrays}
         self.nbytes = sum(array.nbytes for array in self.arrays.values())
         """Most bytes that the defaults add to a row."""
 

@@ -132,18 +132,16 @@ class ShapeReader:
         self._spellings = {
             place: spellings(field.type, naming.forms[field.name], naming.stand_ins.get(field.name))
             if field.name in naming.forms
-            else _of_maps(field, None if naming.names is None else naming.names.present[field.name])
+            else _of_maps(field, naming.within(field.name))
             for place, field in enumerate(rows.columns)
             if field.name in naming.forms or (has_map(field.type) and field.name not in naming.absent)
         }
-        former = {} if naming.names is None else naming.names.former
         self._names: list[str] = []
         """Names of lenient columns, present and former ones."""
         self._owners: list[int] = []
         """For each of them, the place of the column among the lenient ones."""
         for number, place in enumerate(self._spellings):
-            present = rows.columns.names[place]
-            names = [present, *(old for old, new in former.items() if new == present)]
+            names = naming.names_of(rows.columns.names[place])
             self._names += names
             self._owners += [number] * len(names)
         self._places = [

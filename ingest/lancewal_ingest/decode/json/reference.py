@@ -41,9 +41,7 @@ class ReferenceDecoder:
         self._defaults = defaults
         self._columns = {present: column for column, present in naming.fields.items()}
         self._readers: dict[str, CellReader] = {
-            field.name: cell_reader(
-                field.type, None if names is None else names.present[field.name], naming.forms.get(field.name)
-            )
+            field.name: cell_reader(field.type, naming.within(field.name), naming.forms.get(field.name))
             for field in naming.in_values(rows).columns
         }
         self._readers |= {name: _or_text(text, self._readers[name]) for name, text in naming.stand_ins.items()}
