@@ -93,7 +93,7 @@ def _of_connect(schema: Mapping[str, Any], text: bytes) -> ConnectorSchema:
         return ConnectorSchema(RecordSchema("connect-json", "", ()), enveloped=True, beside_rows=True)
     source = str(names["source"].get("name"))
     try:
-        row = row_of(parse_connect(text).record)
+        row = row_of(parse_connect(text))
     except SchemaUnusable as unusable:
         raise InvalidInput(f"the schema of a record: {unusable}") from None
     return _enveloped("connect-json", row, source, _facts(_listed_fields(names["after"]), "field"))

@@ -34,11 +34,11 @@ def of_connect(text: bytes) -> RecordSchema:
     from lancewal_ingest.decode.framed.payloads import SchemaUnusable
 
     try:
-        name, record = parse_schema(text)
+        record = parse_schema(text)
     except SchemaUnusable as unusable:
         raise InvalidInput(str(unusable)) from None
     types = AvroColumnTypes()
-    return RecordSchema("connect-json", name, [(one.name, types.of(one.type)) for one in record.fields])
+    return RecordSchema("connect-json", record.name, [(one.name, types.of(one.type)) for one in record.fields])
 
 
 def of_writer(schema: WriterSchema) -> RecordSchema:
@@ -46,7 +46,7 @@ def of_writer(schema: WriterSchema) -> RecordSchema:
     from lancewal_ingest.decode.avro.schema import AvroRecord, described, parse_schema
     from lancewal_ingest.decode.framed.json_schema_columns import columns_of
     from lancewal_ingest.decode.framed.payloads import SchemaUnusable
-    from lancewal_ingest.decode.framed.protobuf.column_of import ColumnTypes
+    from lancewal_ingest.decode.framed.protobuf.column_of import ProtoColumnTypes
     from lancewal_ingest.decode.framed.protobuf.schema import messages_of
 
     try:
@@ -54,7 +54,7 @@ def of_writer(schema: WriterSchema) -> RecordSchema:
             return RecordSchema("json-schema", "", list(columns_of(schema.text)))
         if schema.kind == "protobuf":
             message, *others = messages_of(schema)
-            types = ColumnTypes()
+            types = ProtoColumnTypes()
             fields = [(one.name, types.of(one)) for one in message.fields]
             return RecordSchema("protobuf", message.full_name, fields, [one.full_name for one in others])
         record = parse_schema(schema)

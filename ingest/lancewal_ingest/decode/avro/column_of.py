@@ -15,7 +15,7 @@ from lancewal_ingest.decode.avro.schema import (
     AvroUnion,
     Logical,
 )
-from lancewal_ingest.decode.framed.new_columns import NESTING_MAX, ColumnRoom, possible, struct_of_all
+from lancewal_ingest.decode.framed.new_columns import NESTING_MAX, ColumnTypes, struct_of_all
 
 _PLAIN = {
     "boolean": pa.bool_(),
@@ -48,20 +48,14 @@ _LOGICAL |= {f"clock-{unit}": _LOGICAL[f"time-{unit}"] for unit in ("millis", "m
 _DIGITS_MAX = 38
 
 
-class AvroColumnTypes:
+class AvroColumnTypes(ColumnTypes[AvroType]):
     """Types of columns for the fields of one schema."""
 
-    def __init__(self) -> None:
-        self._room = ColumnRoom()
-
-    def of(self, type_: AvroType) -> pa.DataType | None:
-        """Return the type of a column that holds each value of a type; None if lancewal has no such column."""
-        self._room.begin()
-        whole, uuid = self._of(type_, NESTING_MAX), _uuid(type_)
-        return possible(whole if uuid is None else uuid)
+    def column_of(self, type_: AvroType) -> pa.DataType | None:
+        return _uuid(type_) or self._of(type_, NESTING_MAX)
 
     def _of(self, type_: AvroType, depth_left: int) -> pa.DataType | None:
-        if not self._room.take() or depth_left == 0:
+        if not self.take() or depth_left == 0:
             return None
         match type_:
             case AvroUnion(others=others):

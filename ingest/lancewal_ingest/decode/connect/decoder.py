@@ -173,7 +173,7 @@ class ConnectDecoder(NamesNoSchema):
         if known is not None:
             return known
         try:
-            return self._known.put(text, self._make(parse_schema(text, self._naming).record))
+            return self._known.put(text, self._make(parse_schema(text, self._naming)))
         except SchemaUnusable as unusable:
             return self._known.put(text, unusable)
 

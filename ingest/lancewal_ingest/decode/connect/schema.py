@@ -1,7 +1,7 @@
 """Schemas of Kafka Connect, as JsonConverter writes them, read as types of ``avro.schema``.
 
 Guarantees
- 1. ``parse_schema`` returns a record and its name, or raises ``SchemaUnusable``, which says the place in the schema by
+ 1. ``parse_schema`` returns a record, or raises ``SchemaUnusable``, which says the place in the schema by
     numbers.  A schema is a part of its value, so messages hold no name of it.  If the contract names its records, the name
     is looked at first: a schema of another name is of another record, whatever type it has.
  2. A logical name that is unknown, or that does not fit its type, changes nothing.
@@ -16,7 +16,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple
 
 from lancewal_core.wal.writer_schemas import SCHEMA_BYTES_MAX
 from lancewal_ingest.decode.avro.schema import (
@@ -56,15 +55,9 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 """Half of a pair, which JSON can say.  A text of Arrow cannot hold it."""
 
 
-class NamedRecord(NamedTuple):
-    name: str
-    """Empty for a schema without a name."""
-    record: AvroRecord
-
-
-def parse_schema(text: bytes, naming: Naming = PLAIN) -> NamedRecord:
-    """Return the record that a schema defines, and its name.  Raises ``SchemaUnusable`` if ``naming`` requires another
-    name.
+def parse_schema(text: bytes, naming: Naming = PLAIN) -> AvroRecord:
+    """Return the record that a schema defines; its name is empty if the schema has none.  Raises ``SchemaUnusable`` if
+    ``naming`` requires another name.
     """
     if len(text) > SCHEMA_BYTES_MAX:
         raise SchemaUnusable(f"the schema has more than {SCHEMA_BYTES_MAX} bytes")
@@ -80,7 +73,8 @@ def parse_schema(text: bytes, naming: Naming = PLAIN) -> NamedRecord:
     found = _required(given, "schema")
     if not isinstance(found, AvroRecord):
         raise SchemaUnusable(f"expected a struct, whose fields are columns; the schema is {described(found)}")
-    return NamedRecord(name, found)
+    found.name = name
+    return found
 
 
 def _type(given: object, where: str) -> AvroType:

@@ -4,7 +4,9 @@ A short schema may say very many fields, since it may use a name again and again
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
+from typing import Generic, TypeVar
 
 import pyarrow as pa
 
@@ -12,28 +14,34 @@ from lancewal_core.errors import InvalidSchema
 from lancewal_core.rows.column_types import format_type
 from lancewal_ingest.decode.json.types import NESTING_MAX as NESTING_MAX
 
+T = TypeVar("T")
 _FIELDS_MAX = 4096
 """Most fields in one column."""
 _ALL_FIELDS_MAX = 1 << 16
 """Most fields in all columns of a schema together."""
 
 
-class ColumnRoom:
-    """Counter that limits how many fields the columns proposed for one schema may have."""
+class ColumnTypes(ABC, Generic[T]):
+    """Types of columns for the fields of one schema, whose types a format has as ``T``.  Their number is limited."""
 
     def __init__(self) -> None:
-        self._of_all = _ALL_FIELDS_MAX
-        self._of_column = 0
+        self._left = _ALL_FIELDS_MAX
+        self._left_of_column = 0
 
-    def begin(self) -> None:
-        """Begin to count the fields of the next column."""
-        self._of_column = _FIELDS_MAX
+    def of(self, type_: T) -> pa.DataType | None:
+        """Return the type of a column that holds each value of a type; None if lancewal has no such column."""
+        self._left_of_column = _FIELDS_MAX
+        return possible(self.column_of(type_))
+
+    @abstractmethod
+    def column_of(self, type_: T) -> pa.DataType | None:
+        """Return the type of a column at the top, which may be none that a column can have."""
 
     def take(self) -> bool:
         """Count one more field.  Return False if the limit is reached."""
-        has_room = min(self._of_column, self._of_all) > 0
-        self._of_column -= has_room
-        self._of_all -= has_room
+        has_room = min(self._left_of_column, self._left) > 0
+        self._left_of_column -= has_room
+        self._left -= has_room
         return has_room
 
 

@@ -88,7 +88,7 @@ def test_a_struct_within_a_payload_is_decoded_by_its_part_of_the_schema() -> Non
     """As an envelope needs it: the struct ``after``."""
     (value,) = values("json_schema.public.all_types")
     text, payload = schema_and_payload(value)
-    of = {one.name: one.type for one in parse_schema(text).record.fields}["after"]
+    of = {one.name: one.type for one in parse_schema(text).fields}["after"]
     schema = of.others[0]  # type: ignore[union-attr] # a union with null
     after = json.dumps(json.loads(payload)["after"], ensure_ascii=False).encode()
     columns = pa.schema([(name, type_) for name, (type_, _) in ALL_TYPES.items()])

@@ -8,28 +8,22 @@ from typing import Literal
 import pyarrow as pa
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
-from lancewal_ingest.decode.framed.new_columns import NESTING_MAX, ColumnRoom, possible, struct_of_all
+from lancewal_ingest.decode.framed.new_columns import NESTING_MAX, ColumnTypes, struct_of_all
 from lancewal_ingest.decode.framed.protobuf.schema import is_known, map_parts
 
 _F = FieldDescriptor
 _PLAIN: Mapping[int, pa.DataType] = {
-    _F.TYPE_BOOL: pa.bool_(),
-    _F.TYPE_INT32: pa.int32(),
-    _F.TYPE_SINT32: pa.int32(),
-    _F.TYPE_SFIXED32: pa.int32(),
-    _F.TYPE_INT64: pa.int64(),
-    _F.TYPE_SINT64: pa.int64(),
-    _F.TYPE_SFIXED64: pa.int64(),
-    _F.TYPE_UINT32: pa.uint32(),
-    _F.TYPE_FIXED32: pa.uint32(),
-    _F.TYPE_UINT64: pa.uint64(),
-    _F.TYPE_FIXED64: pa.uint64(),
-    _F.TYPE_FLOAT: pa.float32(),
-    _F.TYPE_DOUBLE: pa.float64(),
-    _F.TYPE_STRING: pa.string(),
-    _F.TYPE_BYTES: pa.binary(),
-    _F.TYPE_ENUM: pa.string(),
+    _F.CPPTYPE_BOOL: pa.bool_(),
+    _F.CPPTYPE_INT32: pa.int32(),
+    _F.CPPTYPE_INT64: pa.int64(),
+    _F.CPPTYPE_UINT32: pa.uint32(),
+    _F.CPPTYPE_UINT64: pa.uint64(),
+    _F.CPPTYPE_FLOAT: pa.float32(),
+    _F.CPPTYPE_DOUBLE: pa.float64(),
+    _F.CPPTYPE_STRING: pa.string(),
+    _F.CPPTYPE_ENUM: pa.string(),
 }
+"""By the type that holds a value in C++, which types of one kind share.  Bytes are in a string there."""
 _WRAPPERS = frozenset(
     f"google.protobuf.{name}Value"
     for name in ("Double", "Float", "Int64", "UInt64", "Int32", "UInt32", "Bool", "String", "Bytes")
@@ -43,19 +37,14 @@ UNITS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _SHOWN = 100
 
 
-class ColumnTypes:
-    """Types of columns for the fields of one schema."""
+class ProtoColumnTypes(ColumnTypes[FieldDescriptor]):
+    """Types of columns for the fields of one schema.
 
-    def __init__(self) -> None:
-        self._room = ColumnRoom()
+    Times are in nanoseconds.  Such a column holds times from 1678 to 2261.
+    """
 
-    def of(self, field: FieldDescriptor) -> pa.DataType | None:
-        """Return the type of a column that holds the values of a field; None if lancewal has no such column.
-
-        Times are in nanoseconds.  Such a column holds times from 1678 to 2261.
-        """
-        self._room.begin()
-        return possible(self._of(field, NESTING_MAX))
+    def column_of(self, type_: FieldDescriptor) -> pa.DataType | None:
+        return self._of(type_, NESTING_MAX)
 
     def _of(self, field: FieldDescriptor, depth_left: int) -> pa.DataType | None:
         if not field.is_repeated:
@@ -68,16 +57,20 @@ class ColumnTypes:
         return None if item is None else pa.list_(item)
 
     def _one(self, field: FieldDescriptor, depth_left: int) -> pa.DataType | None:
-        if not self._room.take() or depth_left <= 0 or field.type == _F.TYPE_GROUP:
+        if not self.take() or depth_left <= 0 or field.type == _F.TYPE_GROUP:
             return None
         message = field.message_type
         if message is None:
-            return _PLAIN[field.type]
+            return _plain(field)
         if is_wrapper(message):
-            return _PLAIN[message.fields_by_number[1].type]
+            return _plain(message.fields_by_number[1])
         if (time := time_of(message)) is not None:
             return pa.timestamp("ns", "UTC") if time == "timestamp" else pa.duration("ns")
         return struct_of_all((one.name, self._of(one, depth_left - 1)) for one in message.fields)
+
+
+def _plain(field: FieldDescriptor) -> pa.DataType:
+    return pa.binary() if field.type == _F.TYPE_BYTES else _PLAIN[field.cpp_type]
 
 
 def is_wrapper(message: Descriptor) -> bool:

@@ -39,7 +39,7 @@ from lancewal_ingest.decode.framed.protobuf.cells import (
     ProtoTime,
     ProtoWrapper,
 )
-from lancewal_ingest.decode.framed.protobuf.column_of import UNITS, ColumnTypes, is_wrapper, time_of, type_name
+from lancewal_ingest.decode.framed.protobuf.column_of import UNITS, ProtoColumnTypes, is_wrapper, time_of, type_name
 from lancewal_ingest.decode.framed.protobuf.schema import is_map_entry, map_parts
 from lancewal_ingest.decode.naming import Names, Naming
 
@@ -73,7 +73,7 @@ def mapped(writer: Descriptor, rows: RowSchema, naming: Naming) -> tuple[Mapped[
     """Return the mapped fields of a message, and the message with only these fields.  ``rows``: the columns, by the
     names that records use now.
     """
-    mapper = FieldMapper[FieldDescriptor](rows, naming, ColumnTypes().of)
+    mapper = FieldMapper[FieldDescriptor](rows, naming, ProtoColumnTypes().of)
     found = mapper.mapped([(field.name, field) for field in writer.fields], _Cells(mapper).field)
     return found, _message("", found.members)
 
