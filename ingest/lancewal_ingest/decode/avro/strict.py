@@ -21,7 +21,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from lancewal_ingest.decode.avro.cells import (
     AvroNumber,
@@ -52,6 +51,8 @@ from lancewal_ingest.decode.avro.schema import (
 from lancewal_ingest.decode.framed.assembly import (
     REFUSED,
     ValueBytes,
+    check_row,
+    distinct_entries,
     items_of,
     malformed,
     number_of,
@@ -126,11 +127,7 @@ def read_datum(members: Sequence[Member], data: bytes, keys: Mapping[int, str]) 
             cells[place] = found
     if datum.at != len(data):
         raise Refusal("malformed", "expected one value of the schema, and nothing after it")
-    for place, name in keys.items():
-        if cells.get(place) is None:
-            raise Refusal("missing_key", f"column {name!r}: expected a value, it is in the primary key")
-    if datum.late is not None:
-        raise datum.late
+    check_row(cells, keys, datum)
     return cells
 
 
@@ -221,10 +218,7 @@ def _items(cell: ItemsCell, datum: Datum) -> Any:
 
 
 def _map(cell: MapCell, datum: Datum) -> object:
-    entries = _items(cell.entries, datum)
-    if len(entries) > 1 and pc.count_distinct(entries.field(0)).as_py() < len(entries):
-        return datum.refuse("duplicate_member", cell.path, "each key of a map once")
-    return entries
+    return distinct_entries(_items(cell.entries, datum), cell.path, datum)
 
 
 def _struct(cell: StructCell, datum: Datum) -> dict[str, Any]:

@@ -8,13 +8,14 @@ from __future__ import annotations
 import re
 import struct
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from itertools import islice
 from typing import Any, NoReturn
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lancewal_ingest.decode.framed.cells import BytesCell, ColumnCell, FloatCell, NumberCell, UuidTextCell
 from lancewal_ingest.decode.outcomes import Refusal
@@ -86,6 +87,15 @@ def malformed(of: object, expected: str) -> NoReturn:
     raise Refusal("malformed", f"{of}: expected {expected}")
 
 
+def check_row(cells: Mapping[int, Any], keys: Mapping[int, str], data: ValueBytes) -> None:
+    """Raise ``Refusal`` if a value that was read to its end is no row.  ``keys``: see the readers."""
+    for place, name in keys.items():
+        if cells.get(place) is None:
+            raise Refusal("missing_key", f"column {name!r}: expected a value, it is in the primary key")
+    if data.late is not None:
+        raise data.late
+
+
 def number_of(cell: NumberCell, value: int, data: ValueBytes) -> object:
     """Return the cell of an integer."""
     if not cell.least <= value <= cell.most or value * cell.times % cell.per:
@@ -123,6 +133,13 @@ def read_bytes(cell: BytesCell, data: ValueBytes) -> Any:
     if pa.types.is_fixed_size_list(cell.column):
         return np.frombuffer(found, np.dtype(cell.column.value_type.to_pandas_dtype()).newbyteorder("<"))
     return found
+
+
+def distinct_entries(entries: pa.Array, path: str, data: ValueBytes) -> object:
+    """Return the entries of a map, each key of which must be there once."""
+    if len(entries) > 1 and pc.count_distinct(entries.field(0)).as_py() < len(entries):
+        return data.refuse("duplicate_member", path, "each key of a map once")
+    return entries
 
 
 def array_of(cells: Sequence[Any], type_: pa.DataType) -> pa.Array:

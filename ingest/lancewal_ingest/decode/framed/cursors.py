@@ -24,7 +24,7 @@ Integers = npt.NDArray[np.int64]
 _BEFORE, _AFTER = 16, 32
 _TOP_BITS = np.uint64(0x8080808080808080)
 _SEVENS = np.uint64(0x7F7F7F7F7F7F7F7F)
-_ONE, _THREE = np.uint64(1), np.uint64(3)
+_ONE = np.uint64(1)
 
 
 class Cursors:

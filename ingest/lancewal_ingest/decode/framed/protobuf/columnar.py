@@ -85,10 +85,10 @@ class _Found:
         self.seen = np.zeros(rows, np.bool_)
         self.pieces: list[tuple[Mask, Any]] = []
 
-    def joined(self, field: MessageField, live: Mask | None) -> pa.Array:
+    def joined(self, field: MessageField, cursors: Cursors, live: Mask | None) -> pa.Array:
         """Return the array of the field, with what an absent value is where there is none."""
         if not self.pieces:
-            return _absent(field, len(self.seen), live)
+            return _absent(field, cursors, live)
         if len(self.pieces) == 1:
             return self.pieces[0][1]
         count = len(self.seen)
@@ -138,7 +138,7 @@ def _read(message: Message, cursors: Cursors, live: Mask | None) -> dict[int, pa
         if field.required or needs_value(field):
             cursors.doubt(~found[field.number].seen, live)
         if field.place is not None:
-            arrays[field.place] = found[field.number].joined(field, live)
+            arrays[field.place] = found[field.number].joined(field, cursors, live)
     return arrays
 
 
@@ -172,23 +172,15 @@ def _value(field: MessageField, cursors: Cursors, here: Mask, tag: int, packed: 
     return _READERS[type(field.cell)](field.cell, cursors, some, some if field.presence else live)
 
 
-def _absent(field: MessageField, count: int, live: Mask | None) -> pa.Array:
+def _absent(field: MessageField, cursors: Cursors, live: Mask | None) -> pa.Array:
+    count = len(cursors)
     if field.form in ("list", "map"):
-        return _no_items(field, count, live)
+        return _collected(field, pa.nulls(0, field.cell.column), np.zeros(count, np.int64), cursors, live)
     zero = None if field.presence or field.form == "vector" else zero_of(field.cell)
     if zero is None:
         return pa.nulls(count, field.column)
     found = pa.array([zero], field.column).take(pa.array(np.zeros(count, np.int32)))
     return found if live is None else found.take(pa.array(np.arange(count), mask=~live))
-
-
-def _no_items(field: MessageField, count: int, live: Mask | None) -> pa.Array:
-    counts = np.zeros(count, np.int64)
-    if field.form == "list":
-        return list_of(field.column, pa.nulls(0, field.cell.column), counts, live)
-    entries = list_of(pa.list_(field.cell.column), pa.nulls(0, field.cell.column), counts, live)
-    bits, ends = entries.buffers()[:2]
-    return pa.Array.from_buffers(field.column, count, [bits, ends], children=[entries.values])
 
 
 def _skip(field: MessageField, cursors: Cursors, here: Mask, packed: Mask | None) -> None:
@@ -316,6 +308,11 @@ def _repeated(
         cursors.doubtful |= here & ~runs  # a mixture of rows is rare, and such a row is decided alone
         cursors.move(tag, runs)
         items = _packed(field, cursors, runs, counts)
+    return _collected(field, items, counts, cursors, live)
+
+
+def _collected(field: MessageField, items: pa.Array, counts: Integers, cursors: Cursors, live: Mask | None) -> pa.Array:
+    """Return the lists, vectors or maps of a repeated field.  ``counts``: the number of items in each."""
     column = field.column
     if field.form == "map":
         return map_of(column, list_of(pa.list_(field.cell.column), items, counts, live), cursors)

@@ -24,11 +24,12 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from lancewal_ingest.decode.framed.assembly import (
     REFUSED,
     ValueBytes,
+    check_row,
+    distinct_entries,
     items_of,
     malformed,
     number_of,
@@ -143,11 +144,7 @@ def read_message(
     """
     payload = Payload((data,), Counter())
     cells = _read(message, payload)
-    for place, name in keys.items():
-        if cells.get(place) is None:
-            raise Refusal("missing_key", f"column {name!r}: expected a value, it is in the primary key")
-    if payload.late is not None:
-        raise payload.late
+    check_row(cells, keys, payload)
     if payload.other_names:
         other_names.update(payload.other_names)
     return cells
@@ -264,9 +261,7 @@ def _items(field: MessageField, payload: Payload, tags: array[int] | None) -> An
     if field.form == "list":
         return found
     if field.form == "map":
-        if len(found) > 1 and pc.count_distinct(found.field(0)).as_py() < len(found):
-            return payload.refuse("duplicate_member", field.path, "each key of a map once")
-        return found
+        return distinct_entries(found, field.path, payload)
     if not len(found):
         return None  # no vector is empty, so an empty one is missing
     if len(found) != column.list_size or found.null_count:  # type: ignore[union-attr]  # a vector has a column
