@@ -47,7 +47,6 @@ def failures() -> Failures:
 def pipeline(tmp_path: Path, failures: Failures, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pipeline]:
     """Merged rows, flushes that are not merged, and an OPEN generation."""
     # Without a verdict a claim gives up after 15 s.
-    monkeypatch.setattr("lancewal_core.wal.log_end._FENCE_TRIES", 2)
     monkeypatch.setattr("lancewal_core.store.versioned._UNKNOWN_TRIES", 2)
     made = Pipeline(tmp_path, seed=7, observer=failures)
     made.produce(100)

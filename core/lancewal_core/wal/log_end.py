@@ -16,7 +16,8 @@ Steps of ``confirm_end``
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Protocol, TypeVar, assert_never
+from functools import partial
+from typing import Protocol, TypeVar
 
 from lancewal_core.errors import ObjectMissing
 from lancewal_core.names import paths
@@ -24,7 +25,8 @@ from lancewal_core.names.ids import LogId, OwnerId, Region, Sequence
 from lancewal_core.process.clock import Clock
 from lancewal_core.process.failpoints import point
 from lancewal_core.process.tasks import Tasks
-from lancewal_core.store.object_store import Done, Lost, ObjectStore, Unknown, no_verdict, put_once
+from lancewal_core.store.object_store import Done, ObjectStore
+from lancewal_core.store.versioned import put_until_told
 from lancewal_core.wal.segment import Fence, Segment, Trailer, encode_fence
 from lancewal_core.wal.walk import Walk, walk_sound
 
@@ -32,10 +34,6 @@ S_co = TypeVar("S_co", covariant=True)
 S = TypeVar("S", bound=Segment | Trailer)
 
 NOTHING_SETTLED = Sequence(0)
-_FENCE_TRIES = 8
-_FENCE_PAUSE_S = 0.1
-_FENCE_S = 15.0
-"""Seconds after which no further try begins.  A caller's loop must go on even if requests hang until they time out."""
 
 
 class WalkOn(Protocol[S_co]):
@@ -89,8 +87,6 @@ def end_log(
 
     start = min(starts.values())
     segments: list[Trailer] = []
-    unknown = 0
-    unknown_since = 0.0
     while True:
         walked = confirm_end(store, walk_log(start), walk_log)
         segments.extend(walked.segments)
@@ -101,23 +97,11 @@ def end_log(
             raise lost
         fence = Fence(log, walked.end, writer, clock.now_ms())
         key = paths.wal_segment(log, walked.end)
-        sent_at = clock.monotonic()
         with point("fence.put", object=key):
-            outcome = put_once(store, key, encode_fence(fence))
-        match outcome:
-            case Done():
-                return Walk(log, tuple(segments), walked.end, fence)
-            case Lost():
-                start = walked.end  # a data segment came first, or another claimer's fence: go on walking
-            case Unknown(cause=cause):
-                unknown_since = unknown_since if unknown else sent_at
-                unknown += 1
-                if unknown >= _FENCE_TRIES or clock.monotonic() - unknown_since > _FENCE_S:
-                    raise no_verdict(key, cause)
-                clock.sleep(_FENCE_PAUSE_S * 2**unknown)
-                start = walked.end
-            case _:
-                assert_never(outcome)
+            outcome = put_until_told(store, key, clock, partial(encode_fence, fence))
+        if isinstance(outcome, Done):
+            return Walk(log, tuple(segments), walked.end, fence)
+        start = walked.end  # a data segment came first, or a fence, perhaps this one: go on walking
 
 
 def lost_at_end(walked: Walk[S], begins: Sequence) -> ObjectMissing | None:
