@@ -36,7 +36,7 @@ from lancewal_core.errors import INDEX_LOST, Corrupt, OutsideHistoryWindow, Plan
 from lancewal_core.names import paths
 from lancewal_core.names.ids import Generation, Making, Position, Region
 from lancewal_core.region.opened_table import OpenedTable
-from lancewal_core.region.region_listing import list_regions
+from lancewal_core.region.region_listing import list_histories
 from lancewal_core.region.state import GenerationRecord, GenerationState, RegionState, decode_history
 from lancewal_core.store.object_store import ObjectInfo, ObjectStore
 from lancewal_core.table.watermarks import InForce
@@ -154,7 +154,7 @@ def read_sound_histories(
     damaged = dict(sound.damaged)
     asked = [region for region in asked if region not in damaged]
     # After the region states: see step 2 of ``generations_behind``.
-    listed = list_regions(opened.store, opened.tasks, asked, paths.history_prefix, opened.contract.making)
+    listed = list_histories(opened.store, opened.tasks, asked, opened.contract.making)
     known.keep_only(info for infos in listed.values() for info in infos)
 
     def one(region: Region) -> History | Corrupt | None:

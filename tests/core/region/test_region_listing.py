@@ -6,7 +6,7 @@ import pytest
 
 from lancewal_core.names import paths
 from lancewal_core.names.ids import Generation, Position, Region, TopicId
-from lancewal_core.region.region_listing import list_regions
+from lancewal_core.region.region_listing import list_histories
 from lancewal_core.store.object_store import ANSWER_OBJECTS
 from tests.support.scripted import InlineTasks, ManualClock, ScriptedStore
 
@@ -24,7 +24,7 @@ def test_regions_are_listed_together_where_they_are_small(pages: int, asked: int
     keys = [paths.history_page(REGIONS[at % 2], Generation(at + 1), None) for at in range(pages)]
     for key in keys:
         store.plain.put_if_absent(key, b"y")
-    found = list_regions(store, InlineTasks(), REGIONS[:asked], paths.history_prefix, None)
+    found = list_histories(store, InlineTasks(), REGIONS[:asked], None)
     assert list(found) == REGIONS[:asked]
     for region, infos in found.items():
         assert sorted(info.key for info in infos) == sorted(
