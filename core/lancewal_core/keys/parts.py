@@ -92,8 +92,7 @@ class MappedParts:
 
     def at_hand(self, part: KeyPart) -> bool:
         with self._lock:
-            known = self._open.get(part.object)
-            return known is not None and known[0] == part
+            return self._known(part) is not None
 
     def keep(self, part: KeyPart, data: bytes) -> None:
         if self._root is None:

@@ -33,7 +33,7 @@ from functools import partial
 
 import pyarrow as pa
 
-from lancewal_core.errors import LancewalError, PlanStale, or_raised
+from lancewal_core.errors import LancewalError, PlanStale, or_error, or_raised
 from lancewal_core.names.ids import LogId, Page, Region
 from lancewal_core.process.failpoints import points
 from lancewal_core.process.tasks import Task
@@ -151,16 +151,13 @@ def _together(opened: OpenedTable, flushable: Seq[Flushable]) -> list[list[Flush
     small: dict[tuple[str | None, bool], list[Flushable]] = {}
     large = []
     for one in flushable:
-        if not _is_small(one.content):
+        folded = one.content.folded
+        if folded.rows.num_rows >= ALONE_ROWS or folded.nbytes >= ALONE_BYTES:
             large.append([one])
             continue
         change = (one.content.contract or opened.contract).columns_change
         small.setdefault((change, one.record.next == one.record.first), []).append(one)
     return [*small.values(), *large]
-
-
-def _is_small(content: Content) -> bool:
-    return content.folded.rows.num_rows < ALONE_ROWS and content.folded.nbytes < ALONE_BYTES
 
 
 def _written(opened: OpenedTable, group: Seq[Flushable], new_id: Callable[[], str]) -> dict[Region, Answer]:
@@ -229,29 +226,30 @@ def _from_logs(
             except LancewalError as error:
                 answers.update(dict.fromkeys(records, error))
                 break
-            flushable = []
-            for region, entries in found.items():
-                try:
-                    if entries is not None:
-                        flushable.append(Flushable(region, records[region], _content(opened, entries)))
-                except LancewalError as error:  # of the contract that the entries name
-                    answers[region] = error
-            if flushable:
-                yield flushable
-            for region in [region for region, entries in found.items() if entries is None]:
-                try:
-                    content = _kept_content(opened, region, records[region])
-                except LancewalError as error:
-                    answers[region] = error
-                    continue
-                if content is None:
-                    answers[region] = None
-                else:
-                    yield [Flushable(region, records[region], content)]
+            together = [region for region, entries in found.items() if entries is not None]
+            for group in (together, *([region] for region, entries in found.items() if entries is None)):
+                flushable = []
+                for region in group:
+                    content = or_error(partial(_content_of, opened, region, records[region], found[region]))
+                    if isinstance(content, Content):
+                        flushable.append(Flushable(region, records[region], content))
+                    else:
+                        answers[region] = content
+                if flushable:
+                    yield flushable
             records = {region: record for region, record in records.items() if region not in found}
 
 
-def _content(opened: OpenedTable, entries: Seq[Entry]) -> Content:
+def _content_of(
+    opened: OpenedTable, region: Region, record: GenerationRecord, entries: Seq[Entry] | None
+) -> Content | None:
+    """Return the content of a generation from its entries, which are read from its log if they are None.  The result is None
+    if another process was faster to flush, rebuild or merge the generation."""
+    if entries is None:
+        try:
+            entries = kept_entries(opened, region, record)
+        except PlanStale:
+            return None
     versions = [entry.contract_version for entry in entries]
     return folded_content(opened, [e.rows for e in entries], versions, max(versions, default=opened.contract.version))
 
@@ -275,18 +273,8 @@ def rebuild_flush(
 
     Return None if another process rebuilt or merged it first.  ``Corrupt`` names the damaged or lost object of the log.
     """
-    content = _kept_content(opened, region, record)
+    content = _content_of(opened, region, record, None)
     return None if content is None else replace_flush(opened, region, record, content, new_id)
-
-
-def _kept_content(opened: OpenedTable, region: Region, record: GenerationRecord) -> Content | None:
-    """Return the content of a generation from its log; None if another process was faster to flush, rebuild or merge
-    it."""
-    try:
-        entries = kept_entries(opened, region, record)
-    except PlanStale:
-        return None
-    return _content(opened, entries)
 
 
 def replace_flush(

@@ -134,6 +134,8 @@ def _folder_address(uri: str) -> str:
 Count = Annotated[int, BeforeValidator(_no_bool), Field(ge=1)]
 Seconds = Annotated[float, BeforeValidator(_seconds), Field(gt=0, allow_inf_nan=False)]
 """A number of seconds, or a text such as ``10m``."""
+WholeSeconds = Annotated[int, BeforeValidator(_seconds), Field(ge=0)]
+SecondsOrZero = Annotated[float, BeforeValidator(_seconds), Field(ge=0, allow_inf_nan=False)]
 Bytes = Annotated[ByteSize, BeforeValidator(_no_bool), Field(gt=0), PlainSerializer(int, return_type=int)]
 """A number of bytes, or a text such as ``512MiB``."""
 Names = Annotated[tuple[str, ...], BeforeValidator(_list_of_names)]
@@ -384,16 +386,16 @@ class TableSettings(Section):
     columns_max: Annotated[int, Field(ge=1, le=4_096)] = 200
     """Most columns up to which ``on_unknown_column: add`` adds.  Enough for wide sources, and a producer that makes up names
     does not fill the table with them."""
-    history_window_s: Annotated[int, BeforeValidator(_seconds), Field(ge=0)] = 24 * 3600
+    history_window_s: WholeSeconds = 24 * 3600
     """Time that WAL entries stay after their merge.  A day, so that lost files can be rebuilt and
     faults investigated."""
-    version_window_s: Annotated[int, BeforeValidator(_seconds), Field(ge=0)] = 7 * 24 * 3600
+    version_window_s: WholeSeconds = 7 * 24 * 3600
     """Time that a table version stays after a newer one, at least the history window and an hour.  A week, because a long
     job or a person may go back to it.  Files of replaced rows stay as long."""
-    subscription_hold_s_max: Annotated[int, BeforeValidator(_seconds), Field(ge=0)] = 7 * 24 * 3600
+    subscription_hold_s_max: WholeSeconds = 7 * 24 * 3600
     """Time that a subscription may keep WAL entries and table versions after its state was the newest.  A week, as table
     versions stay anyway: a consumer may fail over a long weekend, and a forgotten one does not fill the store."""
-    grace_s: Annotated[int, BeforeValidator(_seconds), Field(ge=0)] = 600
+    grace_s: WholeSeconds = 600
     """Time that an unreferenced object stays.  Longer than any plan or running PUT takes."""
     freshness_target_s: Seconds = 60.0
     """Age of the oldest record that is not durable above which the table counts as stale.  ``table show`` prints it, as
@@ -631,7 +633,7 @@ class IngestSettings(Section):
     """Time between two commits of positions to the consumer group.  Kafka's own default; these positions only serve lag
     displays."""
 
-    retention_admission_s: Annotated[float, BeforeValidator(_seconds), Field(ge=0, allow_inf_nan=False)] = 3600.0
+    retention_admission_s: SecondsOrZero = 3600.0
     """Open no further partition while Kafka is about to delete records that are not durable: within this time, or a
     quarter of the topic's retention.  An hour, because brokers check every five minutes, and a person needs the
     rest.  0 never holds back."""
@@ -734,7 +736,7 @@ class FlusherSettings(Section):
     """Moving cuts that this flusher publishes: a list of mappings with ``name``, ``tables``, ``every`` (30s) and ``lagging``
     (``hold`` or ``leave-out``); needs a catalog and ``kafka.bootstrap_servers``.  Empty, because each asks brokers and
     store.  See docs/how-to/read-tables-together.md."""
-    visibility_interval_s: Annotated[float, BeforeValidator(_seconds), Field(ge=0, allow_inf_nan=False)] = 0.0
+    visibility_interval_s: SecondsOrZero = 0.0
     """Time between two measurements of the delay until a strong read sees a produced record; needs
     ``kafka.bootstrap_servers``.  0: none, because each costs requests to brokers and store.  Use ten seconds if an
     alert depends on it."""

@@ -178,17 +178,12 @@ def check_entries(writer: str, entries: Iterable[Described]) -> None:
     its rules, or if a region has two entries."""
     entries = tuple(entries)
     check_words(writer, entries)
-    _check_once(entries)
-    for entry in entries:
-        _check_positions(entry)
-
-
-def _check_once(entries: Iterable[Described]) -> None:
     seen: set[Region] = set()
     for entry in entries:
         if entry.region in seen:
             raise InvalidInput(f"region {entry.region.name} has two entries in one segment", region=entry.region.name)
         seen.add(entry.region)
+        _check_positions(entry)
 
 
 def _check_positions(entry: Described) -> None:

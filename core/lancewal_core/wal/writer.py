@@ -15,7 +15,6 @@ import statistics
 from collections import deque
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass, field
-from typing import assert_never
 
 import pyarrow as pa
 
@@ -24,7 +23,7 @@ from lancewal_core.names import paths
 from lancewal_core.names.ids import LogId, OwnerId, Sequence
 from lancewal_core.process.clock import Clock
 from lancewal_core.process.failpoints import point
-from lancewal_core.store.object_store import Done, Lost, ObjectStore, Unknown, put_once
+from lancewal_core.store.object_store import Lost, ObjectStore, Unknown, put_once
 from lancewal_core.wal.entry import Entry
 from lancewal_core.wal.segment import Fence, Segment, decode_segment, encode_segment
 
@@ -147,32 +146,23 @@ class LogWriter:
                 outcome = put_once(self._store, key, data)
         except Corrupt as error:  # too large to be read back
             return Occupied(error)
-        match outcome:
-            case Done(etag=etag):
-                pass
-            case Lost(found=found):
-                return self._met(found, key)
-            case Unknown(cause=cause):
-                return Unsettled(cause)
-            case _:
-                assert_never(outcome)
+        if isinstance(outcome, Lost):
+            return self._met(outcome.found, key)
+        if isinstance(outcome, Unknown):
+            return Unsettled(outcome.cause)
         sequence, self._next, self._unsettled = self._next, Sequence(self._next + 1), None
         self._alive_at = (self._clock.monotonic(), self._clock.now_ms())
         self._puts_s.append(self._alive_at[0] - began)
-        return Durable(sequence, len(data), etag, self._written_at_ms)
+        return Durable(sequence, len(data), outcome.etag, self._written_at_ms)
 
     def _met(self, found: bytes, key: str) -> FencedOut | Occupied:
         try:
             other = decode_segment(found, key)
         except Corrupt as error:
             return Occupied(error)
-        match other:
-            case Fence():
-                return FencedOut(other)
-            case Segment():
-                told = f"writer {other.writer}, we are {self.owner}"
-                return Occupied(
-                    ObjectCorrupt(f"{key} holds a data segment that this process did not write ({told})", object=key)
-                )
-            case _:
-                assert_never(other)
+        if isinstance(other, Fence):
+            return FencedOut(other)
+        told = f"writer {other.writer}, we are {self.owner}"
+        return Occupied(
+            ObjectCorrupt(f"{key} holds a data segment that this process did not write ({told})", object=key)
+        )

@@ -80,7 +80,7 @@ def first(found: Iterable[Diagnosis]) -> Diagnosis | None:
 
 
 def _gone(table: TableFacts, it: PartitionFacts) -> Diagnosis | None:
-    at = it.durable if it.durable is not None else it.start
+    at = it.begins
     if it.kafka is None or at is None:
         return None
     low, end = it.kafka.low, it.kafka.end
@@ -133,13 +133,11 @@ def _nothing_came(table: TableFacts, it: PartitionFacts) -> Diagnosis | None:
 
 def _waits_in_kafka(it: PartitionFacts) -> bool:
     """Return whether Kafka has records that are not durable, readable or not."""
-    at = it.durable if it.durable is not None else it.start
-    return it.kafka is not None and it.kafka.high > (it.kafka.low if at is None else at)
+    return it.kafka is not None and it.kafka.high > (it.kafka.low if it.begins is None else it.begins)
 
 
 def _waits_long(it: PartitionFacts) -> bool:
-    at = it.durable if it.durable is not None else it.start
-    return it.kafka is not None and it.kafka.recent > (it.kafka.low if at is None else at)
+    return it.kafka is not None and it.kafka.recent > (it.kafka.low if it.begins is None else it.begins)
 
 
 def _not_consumed(table: TableFacts, it: PartitionFacts) -> Diagnosis | None:

@@ -117,6 +117,11 @@ class PartitionFacts:
     held: Failure | None = None
     """Why the flusher does not merge it, while it merges others."""
 
+    @property
+    def begins(self) -> int | None:
+        """Position from which on records are not durable."""
+        return self.start if self.durable is None else self.durable
+
 
 @dataclass(frozen=True, slots=True)
 class TableFacts:
