@@ -36,7 +36,6 @@ from lancewal_core.store.object_kinds import BUNDLE_BYTES_MAX, BUNDLE_ROWS_BYTES
 from lancewal_core.store.object_store import ObjectInfo
 from lancewal_core.wal.entry import Entry, EntryHeader
 from lancewal_core.wal.segment import (
-    SHARED_ROWS_MAX,
     Segment,
     Trailer,
     assemble,
@@ -50,8 +49,6 @@ from lancewal_core.wal.segment import (
 
 SEGMENTS_MAX = 1_024
 """Most segments that a bundle may copy; the bundles of ingest copy 32."""
-BATCH_ROWS_MAX = 65_536
-"""Most rows of a record batch, unless one entry alone has more."""
 
 _Table = wal_segment_pb2.WalSegmentTable
 
@@ -94,7 +91,7 @@ def encode_bundle(copies: Seq[Copy], schema: pa.Schema) -> bytes:
         raise InvalidInput(f"segments of a bundle of log {head.log} do not follow each other", log=head.log)
     placed = [(entry, place) for place, segment in enumerate(segments) for entry in segment.entries]
     placed.sort(key=lambda found: found[0].region)  # stable: of a region as they were stored
-    body, content = encode_body(head, schema, _shares([entry for entry, _ in placed]))
+    body, content = encode_body(head, schema, [entry for entry, _ in placed])
     if (rows_bytes := sum(batch.raw_bytes for batch in content.batches)) > BUNDLE_ROWS_BYTES_MAX:
         raise InvalidInput(f"a bundle cannot hold {rows_bytes} bytes of rows", log=head.log)
     for before, entry in reversed(list(zip(content.entries, content.entries[1:], strict=False))):
@@ -105,21 +102,6 @@ def encode_bundle(copies: Seq[Copy], schema: pa.Schema) -> bytes:
         _Table.Bundled(size=copy.size, etag=copy.etag, written_at_ms=copy.segment.written_at_ms) for copy in copies
     )
     return assemble(body, _Table(log=head.log, sequence=head.sequence, writer=head.writer, bundle=bundle))
-
-
-def _shares(entries: list[Entry]) -> list[list[Entry]]:
-    """Group entries by record batch.  Regions of few rows share a batch, as in a segment; a region of many rows has one
-    or several of its own."""
-    shares: list[list[Entry]] = []
-    rows = 0
-    for entry in entries:
-        another = bool(shares) and shares[-1][-1].region != entry.region
-        rows += entry.row_count
-        if not shares or rows > BATCH_ROWS_MAX or (another and rows > SHARED_ROWS_MAX):
-            shares.append([])
-            rows = entry.row_count
-        shares[-1].append(entry)
-    return shares
 
 
 def decode_bundle(data: bytes, where: str) -> Bundle:

@@ -30,7 +30,7 @@ Promises:
 from __future__ import annotations
 
 import struct
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass
 from itertools import pairwise
@@ -79,7 +79,9 @@ _FOOTER = struct.Struct("<QIIII4s")
 _FOOTER_CHECKED = 20
 
 SHARED_ROWS_MAX = 2_048
-"""Most rows of a record batch that several entries share."""
+"""Most rows of a record batch that entries of several regions share."""
+BATCH_ROWS_MAX = 65_536
+"""Most rows of a record batch, unless one entry alone has more."""
 
 _SHOWN = 300
 """Characters of a text from the object that a message may hold."""
@@ -166,7 +168,7 @@ def encode_segment(segment: Segment, schema: pa.Schema) -> bytes:
     paths.wal_segment(segment.log, segment.sequence)  # Raises when they cannot be a key.
     _check_schema(schema)
     check_entries(segment.writer, segment.entries)
-    body, content = encode_body(segment, schema, _shares(segment.entries))
+    body, content = encode_body(segment, schema, segment.entries)
     table = _Table(
         log=segment.log,
         sequence=segment.sequence,
@@ -184,15 +186,12 @@ def encode_segment(segment: Segment, schema: pa.Schema) -> bytes:
 
 
 def encode_body(
-    numbered: Segment, schema: pa.Schema, shares: Iterable[Seq[Entry]]
+    numbered: Segment, schema: pa.Schema, entries: Seq[Entry]
 ) -> tuple[pa.Buffer, wal_segment_pb2.WalSegmentTable.Body]:
-    """Return the stream, and its description in the table.  ``shares`` are the entries, divided by the record batch
-    that holds them.
+    """Return the stream that holds the rows of these entries, and its description in the table.
 
     Only log and sequence of ``numbered`` are used, as metadata of the stream's schema.
     """
-    shares = list(shares)
-    entries = [entry for share in shares for entry in share]
     for entry in {id(entry.range.batch): entry for entry in entries}.values():
         found = entry.range.batch.schema
         if not found.equals(schema):
@@ -200,6 +199,7 @@ def encode_body(
                 f"rows of region {entry.region.name} have the schema {found}, not the contract's {schema}",
                 region=entry.region.name,
             )
+    shares = _shares(entries)
     body, ends, facts = _write_stream(numbered, schema, shares)
     schema_end = message_length(body.slice(0, 8).to_pybytes())
     content = _Table.Body(schema=_section(body, 0, schema_end))
@@ -213,15 +213,17 @@ def encode_body(
     return body, content
 
 
-def _shares(entries: tuple[Entry, ...]) -> list[list[Entry]]:
-    """Return the entries in their order, divided by the record batch that holds them.
+def _shares(entries: Seq[Entry]) -> list[list[Entry]]:
+    """Return the entries in their order, divided by the record batch that holds them.  Regions of few rows share a batch; a
+    region of many rows has one or several of its own.
 
-    Only the numbers of rows decide, so that a segment that was read is divided as before."""
+    Only regions and numbers of rows decide, so that a segment that was read is divided as before."""
     shares: list[list[Entry]] = []
     rows = 0
     for entry in entries:
+        another = bool(shares) and shares[-1][-1].region != entry.region
         rows += entry.row_count
-        if not shares or rows > SHARED_ROWS_MAX:
+        if not shares or rows > BATCH_ROWS_MAX or (another and rows > SHARED_ROWS_MAX):
             shares.append([])
             rows = entry.row_count
         shares[-1].append(entry)
@@ -309,16 +311,6 @@ def segment_of(trailer: Trailer, data: bytes, where: str, regions: Collection[Re
     ``decode_segment``."""
     entries = tuple(entries_of(trailer, data, where, regions))
     return Segment(trailer.log, trailer.sequence, trailer.writer, entries, trailer.written_at_ms)
-
-
-def decode_sound_trailer(data: bytes, where: str, regions: Collection[Region]) -> Trailer | Fence:
-    """Return the trailer of an object in which these regions' entries are sound; raise the errors of ``decode_segment``
-    for them."""
-    trailer = decode_trailer(data, where, len(data))
-    if isinstance(trailer, Trailer):
-        for _ in entries_of(trailer, data, where, regions):
-            pass
-    return trailer
 
 
 def entries_of(trailer: Trailer, data: bytes, where: str, regions: Collection[Region] | None) -> Iterator[Entry]:

@@ -29,8 +29,8 @@ from lancewal_core.wal.segment import (
     Segment,
     Trailer,
     decode_segment,
-    decode_sound_trailer,
     decode_trailer,
+    entries_of,
 )
 from lancewal_core.wal.segment_cache import SegmentCache, meet_segment
 
@@ -215,4 +215,8 @@ def _sound(
     data = store.get(key)
     if data is None:
         return None
-    return decode_sound_trailer(data, key, [region for region, start in starts.items() if start <= sequence])
+    trailer = decode_trailer(data, key, len(data))
+    if isinstance(trailer, Trailer):
+        for _ in entries_of(trailer, data, key, [region for region, start in starts.items() if start <= sequence]):
+            pass  # a damaged entry raises
+    return trailer
