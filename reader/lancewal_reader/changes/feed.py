@@ -226,7 +226,7 @@ class Feeds:
         def rows(before: Side | None, after: Side) -> Iterator[pa.Table]:
             chosen = end.chosen
             if before is None:
-                found = scan_plan(after.context, after.pinned, after.plan, chosen.columns, chosen.filter)
+                found = scan_plan(after, chosen.columns, chosen.filter)
                 tables: Iterator[pa.Table] = (pa.Table.from_batches([rows]) for rows in found)
             else:
                 names = [name for name in chosen.rows.table.names if name in {*chosen.names, *chosen.rows.primary_key}]

@@ -48,7 +48,6 @@ from lancewal_reader.changes.trace import Untraced
 from lancewal_reader.plan.strong import RegionDelta
 from lancewal_reader.reading.scan import batch_rows
 from lancewal_reader.unmerged.completed import FindAddresses
-from lancewal_reader.unmerged.load import load
 
 _NONE = np.zeros(0, np.uint64)
 _NAMED = 5
@@ -200,10 +199,7 @@ def _keys_of(side: Side, deltas: Sequence[RegionDelta], keys: RowSchema) -> pa.T
 
 
 def _unmerged_keys(side: Side, projected: RowSchema) -> pa.Table:
-    if not any(delta.sources for delta in side.plan.deltas):
-        return side.rows.key.empty_table()
-    loaded = load(side.context, side.plan.deltas, projected, side.plan.in_force.conflicts)
-    return loaded.mask.table.cast(side.rows.key)
+    return side.load(projected).mask.table.cast(side.rows.key) if side.plan.has_delta else side.rows.key.empty_table()
 
 
 def _known(known_keys: KeySet, here: Addresses, elsewhere: Addresses, find: FindAddresses) -> FindAddresses:

@@ -12,13 +12,12 @@ from lancewal_core.names.ids import TableVersion
 from lancewal_core.rows.carry import taken_whole
 from lancewal_core.rows.schema import RowSchema
 from lancewal_core.table.protocol import PinnedTable
-from lancewal_reader.plan.strong import ReadPlan
 from lancewal_reader.point.receipt import Receipt
 from lancewal_reader.reading.lookup import lookup_plan
 from lancewal_reader.reading.reads import Planned, Reads
+from lancewal_reader.reading.scan import OpenState
 from lancewal_reader.reading.shown_version import stored_version
 from lancewal_reader.unmerged.completed import FindAddresses
-from lancewal_reader.unmerged.load import DeltaContext
 
 T = TypeVar("T")
 Compared: TypeAlias = dict[tuple[TableVersion, TableVersion], int]
@@ -28,17 +27,10 @@ Using a feed again, or after a new plan of the same versions, counts nothing twi
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
-    """One end of a change feed: the state of the table that ``plan`` reads at ``receipt``."""
+class Side(OpenState):
+    """One end of a change feed: the state of the table that ``plan`` reads at ``receipt``, with the feed's columns."""
 
-    context: DeltaContext
-    """The open table; its ``rows`` are the columns of the feed."""
-    pinned: PinnedTable
-    """The plan's version, with the columns of the feed."""
-    plan: ReadPlan
     receipt: Receipt
-    find: FindAddresses
-    """Lookup of keys in ``pinned``, by the key index where that covers them."""
     compared: Compared = field(default_factory=dict)
     """Note of the fragments that were compared as a whole; that of a feed's end counts."""
     lacking: frozenset[str] = frozenset()
@@ -59,7 +51,7 @@ class Side:
 
         ``keys`` are distinct, in the columns of the primary key.  ``find`` may know addresses of their rows.
         """
-        found = lookup_plan(self.context, find or self.find, self.pinned, self.plan, columns, keys)
+        found = lookup_plan(self if find is None else replace(self, find=find), columns, keys)
         for at, cells in enumerate(found.schema):
             if cells.name in self.lacking:
                 found = found.set_column(at, cells, pa.nulls(found.num_rows, cells.type))
@@ -73,17 +65,15 @@ def between_sides(reads: Reads, start: Planned | None, end: Planned, use: Callab
     If objects of a plan have vanished, make a new plan at the same receipt, and call ``use`` again.
     """
 
-    def with_end(context: DeltaContext, find: FindAddresses, pinned: PinnedTable, plan: ReadPlan) -> T:
-        after = Side(context, pinned, plan, end.receipt, find)
+    def side(state: OpenState, receipt: Receipt, lacking: frozenset[str] = frozenset()) -> Side:
+        return Side(state.context, state.pinned, state.plan, state.find, receipt, lacking=lacking)
+
+    def with_end(state: OpenState) -> T:
+        after = side(state, end.receipt)
         if start is None:
             return use(None, after)
-        lacking = _lacking(start.chosen.rows, end.chosen.rows)
-        return reads.using(
-            replace(start, chosen=end.chosen),
-            lambda context, find, pinned, plan: use(
-                Side(context, pinned, plan, start.receipt, find, lacking=lacking), after
-            ),
-        )
+        at, lacking = start.receipt, _lacking(start.chosen.rows, end.chosen.rows)
+        return reads.using(replace(start, chosen=end.chosen), lambda state: use(side(state, at, lacking), after))
 
     return reads.using(end, with_end)
 

@@ -163,6 +163,11 @@ class ReadPlan:
         return table.at(self.version) if self.branch is None else self.branch.pin(table)
 
     @property
+    def has_delta(self) -> bool:
+        """Whether the read has unmerged records."""
+        return any(delta.sources for delta in self.deltas)
+
+    @property
     def cut(self) -> dict[Region, Position]:
         """The position of each region up to which the read sees records; empty if unknown (``plan_eventual``)."""
         return self.in_force.positions | {delta.region: delta.cut for delta in self.deltas}

@@ -52,11 +52,9 @@ from lancewal_core.rows.projection import project
 from lancewal_core.store.address import local_folder
 from lancewal_core.table.contract import Contract
 from lancewal_core.table.protocol import PinnedTable
-from lancewal_reader.plan.strong import ReadPlan, RegionDelta
-from lancewal_reader.reading.scan import delta_keys, result_schema
-from lancewal_reader.unmerged.completed import FindAddresses, complete_rows
-from lancewal_reader.unmerged.load import DeltaContext, load
-from lancewal_reader.unmerged.loaded import Loaded
+from lancewal_reader.plan.strong import RegionDelta
+from lancewal_reader.reading.scan import OpenState, delta_keys, result_schema
+from lancewal_reader.unmerged.completed import complete_rows
 
 _PARTS_BYTES_MAX = 4 << 30
 """Bytes of files of the key index, mapped and not in memory; those of a far store are in a folder for temporary files."""
@@ -137,17 +135,11 @@ class KeyLookup:
         return KeyIndex(KeyCatalogs(opened.store, opened.clock, opened.contract.making), parts, opened.tasks)
 
 
-def lookup_plan(
-    context: DeltaContext,
-    find: FindAddresses,
-    pinned: PinnedTable,
-    plan: ReadPlan,
-    columns: Sequence[str],
-    keys: pa.Table,
-) -> pa.Table:
+def lookup_plan(state: OpenState, columns: Sequence[str], keys: pa.Table) -> pa.Table:
     """Return the plan's rows with these keys, in the order of the keys.  ``keys`` must be distinct, in the columns of
     the primary key.
     """
+    context, pinned, find = state.context, state.pinned, state.find
     whole = context.rows
     names = list(whole.primary_key)
     projected, sought = project(whole, columns), KeySet(keys)
@@ -159,19 +151,16 @@ def lookup_plan(
             return projected.table.empty_table()
         return pinned.take(pa.array(addresses), projected.table.names).cast(projected.table)
 
-    def unmerged() -> Loaded:
-        return load(context, plan.deltas, projected, conflicts)
-
-    conflicts = plan.in_force.conflicts
-    if not any(delta.sources for delta in plan.deltas):
+    if not state.plan.has_delta:
         rows = merged(keys)
     else:
         base = None
         few = keys.num_rows <= _BESIDE_KEYS_MAX
-        if few and context.loaded.get(plan.deltas, projected.signature, conflicts) is None:
-            loaded, base = together(context.tasks, unmerged, lambda: merged(keys))
+        known = context.loaded.get(state.plan.deltas, projected.signature, state.plan.in_force.conflicts)
+        if few and known is None:
+            loaded, base = together(context.tasks, lambda: state.load(projected), lambda: merged(keys))
         else:
-            loaded = unmerged()
+            loaded = state.load(projected)
         places = loaded.mask.places([keys[name] for name in names])
         here = complete_rows(states_at(loaded.folded, places[places >= 0]), pinned, projected, find)
         if base is None:
@@ -183,13 +172,13 @@ def lookup_plan(
     return rows.take(pa.array(order)).select(list(columns)).cast(result_schema(whole, columns))
 
 
-def count_plan(context: DeltaContext, find: FindAddresses, pinned: PinnedTable, plan: ReadPlan) -> int:
-    """Return the number of rows of the plan: merged rows whose keys have no unmerged records, plus unmerged rows."""
-    merged = sum(fragment.live_rows for fragment in pinned.fragments())
-    if not any(delta.sources for delta in plan.deltas):
+def count_plan(state: OpenState) -> int:
+    """Return the number of rows of the state: merged rows whose keys have no unmerged records, plus unmerged rows."""
+    merged = sum(fragment.live_rows for fragment in state.pinned.fragments())
+    if not state.plan.has_delta:
         return merged
-    loaded = delta_keys(context, plan)
-    superseded = len(context.hidden.addresses(find, pinned, plan, loaded.mask))
+    loaded = delta_keys(state.context, state.plan)
+    superseded = len(state.hidden(loaded.mask))
     # A Partial is a row, whether it finds one in the table or not.
     unmerged = int(loaded.folded.rows.num_rows + loaded.folded.partials.num_rows)
     return merged - superseded + unmerged

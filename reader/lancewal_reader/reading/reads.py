@@ -64,9 +64,8 @@ from lancewal_reader.point.token import Least
 from lancewal_reader.reading.filter import check_filter
 from lancewal_reader.reading.lookup import KeyLookup, count_plan, deltas_of, lookup_plan
 from lancewal_reader.reading.result_columns import check_no_blobs_asked, check_values, columns_of_plan
-from lancewal_reader.reading.scan import batch_rows, left_out, result_schema, scan_plan
+from lancewal_reader.reading.scan import OpenState, batch_rows, left_out, result_schema, scan_plan
 from lancewal_reader.reading.shown_version import shown_version
-from lancewal_reader.unmerged.completed import FindAddresses
 from lancewal_reader.unmerged.left_out import LeftOut, with_left_out
 from lancewal_reader.unmerged.load import DeltaContext
 
@@ -249,7 +248,7 @@ class Reads:
         """Read the rows of a planned read again.  The returned plan may be a new one at the same receipt."""
         planned, rows = self._by(
             planned,
-            lambda context, pinned, plan: self._rows(context, pinned, planned.wanted, planned.chosen, plan),
+            lambda state: self._rows(state, planned.wanted, planned.chosen),
             now=planned.wanted.keys is not None,  # all of these are read before that ends
         )
         return planned, _described(rows, planned.schema)
@@ -274,28 +273,16 @@ class Reads:
                 raise
         return use(self.plan(replace(wanted, read=replace(wanted.read, max_staleness_s=None))))
 
-    def using(
-        self,
-        planned: Planned,
-        use: Callable[[DeltaContext, FindAddresses, PinnedTable, ReadPlan], T],
-        *,
-        now: bool = False,
-    ) -> T:
+    def using(self, planned: Planned, use: Callable[[OpenState], T], *, now: bool = False) -> T:
         """Call ``use`` with the planned state, and return its result.  If objects of the plan have vanished, make a new
         plan for the same receipt, and call ``use`` again.
 
         ``now``: ``use`` reads all that it needs before it returns.  Then the table version that planning opened is used
         again.
         """
+        return self._by(planned, use, now=now)[1]
 
-        def used(context: DeltaContext, pinned: PinnedTable, plan: ReadPlan) -> T:
-            return use(context, self._lookup.addresses, pinned, plan)
-
-        return self._by(planned, used, now=now)[1]
-
-    def _by(
-        self, planned: Planned, use: Callable[[DeltaContext, PinnedTable, ReadPlan], T], *, now: bool = False
-    ) -> tuple[Planned, T]:
+    def _by(self, planned: Planned, use: Callable[[OpenState], T], *, now: bool = False) -> tuple[Planned, T]:
         """Return the read, and the result of ``use`` for its plan.  If objects of the plan have vanished, use another
         plan at the same receipt."""
         reason: Exception | None = None
@@ -308,8 +295,7 @@ class Reads:
                 opened = _opened(context, planned.plan) if now and not attempt else None
                 pinned = opened or planned.plan.pin(context.table)
                 check_table_uuid(pinned, context.contract, self.uri)
-                rows = planned.chosen.rows
-                return planned, use(context.showing(rows), shown_version(context, pinned, rows), planned.plan)
+                return planned, use(self._state(context, pinned, planned.plan, planned.chosen.rows))
             except ContractChanged as error:
                 self._take_up_contract()
                 reason = error
@@ -332,11 +318,10 @@ class Reads:
                 check_no_blobs_asked(pinned, wanted.columns or ())
                 chosen = Chosen.of(columns, wanted)
                 check_values(context, pinned, columns, chosen.names)
-                context = context.showing(columns)
                 rows: Iterator[pa.RecordBatch] = iter(())
                 if begin:
-                    rows = self._rows(context, shown_version(self.context, pinned, columns), wanted, chosen, plan)
-                left = left_out(context, plan, chosen.columns, chosen.filter)
+                    rows = self._rows(self._state(context, pinned, plan, columns), wanted, chosen)
+                left = left_out(context.showing(columns), plan, chosen.columns, chosen.filter)
             except ContractChanged as error:
                 reason = error
                 self._take_up_contract()
@@ -359,17 +344,20 @@ class Reads:
             return Planned(wanted, plan, receipt, chosen, schema), _described(rows, schema)
         raise _exhausted(reason, asked)
 
-    def _rows(
-        self, context: DeltaContext, pinned: PinnedTable, wanted: Wanted, chosen: Chosen, plan: ReadPlan
-    ) -> Iterator[pa.RecordBatch]:
-        """Return the rows of the plan.  The delta is loaded here, so objects that vanished since the plan show here."""
+    def _state(self, context: DeltaContext, pinned: PinnedTable, plan: ReadPlan, rows: RowSchema) -> OpenState:
+        """Return a state with the columns ``rows``.  ``pinned``: the plan's version as it is stored."""
+        return OpenState(context.showing(rows), shown_version(context, pinned, rows), plan, self._lookup.addresses)
+
+    def _rows(self, state: OpenState, wanted: Wanted, chosen: Chosen) -> Iterator[pa.RecordBatch]:
+        """Return the rows of the state.  The delta is loaded here, so objects that vanished since the plan show here."""
         if wanted.region_key is not None:
-            partition = context.contract.partition_of(wanted.region_key)
-            plan = replace(plan, deltas=deltas_of(context.contract, plan.deltas, partition))
+            contract, plan = state.context.contract, state.plan
+            deltas = deltas_of(contract, plan.deltas, contract.partition_of(wanted.region_key))
+            state = replace(state, plan=replace(plan, deltas=deltas))
         if wanted.keys is not None:
-            found = lookup_plan(context, self._lookup.addresses, pinned, plan, chosen.columns, wanted.keys)
+            found = lookup_plan(state, chosen.columns, wanted.keys)
             return iter(found.to_batches(max_chunksize=batch_rows(found.schema)))
-        batches = scan_plan(context, pinned, plan, chosen.columns, chosen.filter, self._lookup)
+        batches = scan_plan(state, chosen.columns, chosen.filter, self._lookup)
         first = next(batches, None)
         return batches if first is None else chain((first,), batches)
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import cache, partial
 from typing import Protocol
 
@@ -29,7 +30,7 @@ from lancewal_core.rows.schema import RowSchema
 from lancewal_core.table.protocol import AllBut, PinnedTable
 from lancewal_reader.plan.strong import ReadPlan
 from lancewal_reader.reading.filter import filter_rows
-from lancewal_reader.unmerged.completed import complete_rows
+from lancewal_reader.unmerged.completed import FindAddresses, complete_rows
 from lancewal_reader.unmerged.left_out import LeftOut, left_out_of_plan
 from lancewal_reader.unmerged.load import DeltaContext, load
 from lancewal_reader.unmerged.loaded import Loaded
@@ -71,33 +72,50 @@ def result_schema(schema: RowSchema, columns: Sequence[str]) -> pa.Schema:
     return pa.schema([schema.table.field(name) for name in columns])
 
 
+@dataclass(frozen=True, slots=True)
+class OpenState:
+    """A planned state that is open, with the columns of one result."""
+
+    context: DeltaContext
+    """The open table; its ``rows`` are the columns of the result."""
+    pinned: PinnedTable
+    """The plan's version, with these columns."""
+    plan: ReadPlan
+    find: FindAddresses
+    """Lookup of keys in ``pinned``, by the key index where that covers them."""
+
+    def load(self, projected: RowSchema) -> Loaded:
+        """Return the fold of the delta, with these columns."""
+        return load(self.context, self.plan.deltas, projected, self.plan.in_force.conflicts)
+
+    def hidden(self, keys: KeySet) -> npt.NDArray[np.uint64]:
+        """Return the addresses of the merged rows with these keys, which are those of the delta."""
+        return self.context.hidden.addresses(self.find, self.pinned, self.plan, keys)
+
+
 def scan_plan(
-    context: DeltaContext,
-    pinned: PinnedTable,
-    plan: ReadPlan,
-    columns: Sequence[str],
-    filter: str | None,
-    lookup: Lookup | None = None,
+    state: OpenState, columns: Sequence[str], filter: str | None, lookup: Lookup | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """Yield all rows of the plan.  The delta is loaded before the first batch, and held until the last.
+    """Yield all rows of the state.  The delta is loaded before the first batch, and held until the last.
 
     ``lookup`` may find the merged rows that the delta hides.  Without it, or if it would be slower, all keys are
     compared.
     """
+    context, pinned = state.context, state.pinned
     whole, scan = context.rows, partial(pinned.scan, filter=filter)
-    if not any(delta.sources for delta in plan.deltas):
+    if not state.plan.has_delta:
         yield from base_batches(context.tasks, scan, None, whole, columns)
         return
 
     @cache
     def unmerged() -> Loaded:
         """Load the delta once.  Loading it again later could fail, because a merge may have removed its objects."""
-        return load(context, plan.deltas, loaded_columns(whole, columns, filter), plan.in_force.conflicts)
+        return state.load(loaded_columns(whole, columns, filter))
 
     def mask() -> KeySet:
         return unmerged().mask
 
-    hidden = None if lookup is None else _hidden(context, pinned, plan, mask, lookup)
+    hidden = None if lookup is None else _hidden(state, mask, lookup)
     if hidden is not None:
         unmerged()
         scan = partial(pinned.scan, rows=AllBut(hidden), filter=filter)
@@ -111,23 +129,20 @@ def scan_plan(
 class Lookup(Protocol):
     """The part of the key index (``lookup.KeyLookup``) that a scan uses."""
 
-    def addresses(self, pinned: PinnedTable, keys: pa.Table) -> npt.NDArray[np.uint64]: ...
-
     def at_hand(self, pinned: PinnedTable, names: Sequence[str]) -> bool: ...
 
 
-def _hidden(
-    context: DeltaContext, pinned: PinnedTable, plan: ReadPlan, mask: Callable[[], KeySet], lookup: Lookup
-) -> npt.NDArray[np.uint64] | None:
+def _hidden(state: OpenState, mask: Callable[[], KeySet], lookup: Lookup) -> npt.NDArray[np.uint64] | None:
     """Return the merged rows that the delta hides, if they are known, or found faster than by reading all keys of the
     table."""
+    context, pinned, plan = state.context, state.pinned, state.plan
     known = context.hidden.known(pinned, plan)
     if known is not None:
         return known
     rows = sum(fragment.live_rows for fragment in pinned.fragments())
     if has_more_than(rows // _LOOKED_UP_ONE_OF, plan.deltas) or not lookup.at_hand(pinned, context.rows.primary_key):
         return None
-    return context.hidden.addresses(lookup.addresses, pinned, plan, mask())
+    return state.hidden(mask())
 
 
 def left_out(context: DeltaContext, plan: ReadPlan, columns: Sequence[str], filter: str | None) -> LeftOut:

@@ -21,9 +21,9 @@ from lancewal_core.errors import InvalidInput, SearchUnsupported
 from lancewal_core.process.tasks import together
 from lancewal_core.table.lance.pinned import LancePinnedTable
 from lancewal_core.table.lance.text_index import text_indexes
-from lancewal_core.table.protocol import PinnedTable
 from lancewal_reader.plan.strong import ReadPlan
 from lancewal_reader.reading.reads import Planned, Reads, Wanted
+from lancewal_reader.reading.scan import OpenState
 from lancewal_reader.search.distance import DISTANCE
 from lancewal_reader.search.found import SearchCoverage, SearchRows
 from lancewal_reader.search.merged import UnindexedVectors
@@ -33,8 +33,6 @@ from lancewal_reader.search.text import TextCache, text_rows
 from lancewal_reader.search.text_columns import with_text_columns
 from lancewal_reader.search.texts.indexed_texts import SCORE
 from lancewal_reader.search.vectors import QUERY, vector_rows
-from lancewal_reader.unmerged.completed import FindAddresses
-from lancewal_reader.unmerged.load import DeltaContext
 from lancewal_reader.unmerged.loaded import Kept
 
 DEPTH = 4
@@ -79,14 +77,15 @@ def _search(reads: Reads, caches: SearchCaches, planned: Planned, sought: Sought
     planned = planned.with_columns(tuple(dict.fromkeys((*given, *more))))
     deep = sought if not key and sought.rerank is None else _deeper(sought)
 
-    def found(context: DeltaContext, find: FindAddresses, pinned: PinnedTable, plan: ReadPlan) -> SearchRows:
+    def found(opened: OpenState) -> SearchRows:
+        context, pinned, plan = opened.context, opened.pinned, opened.plan
         if not isinstance(pinned, LancePinnedTable):
             raise SearchUnsupported(
                 f"unmerged records at this point have columns that table version {pinned.version} does not have yet. Search "
                 f"at version:{pinned.version}, or the newest state"
             )
         pinned = caches.opened(pinned, plan)
-        state = SearchState(context, find, pinned, plan, planned.chosen, planned.schema)
+        state = SearchState(context, pinned, plan, opened.find, planned.chosen, planned.schema)
         by_vector, by_text = deep.vector, None
         if deep.text is not None:
             indexes = caches.texts.indexes(pinned) if plan.branch is None else text_indexes(pinned, {})

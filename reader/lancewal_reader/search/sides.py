@@ -14,27 +14,22 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lancewal_core.table.lance.pinned import LancePinnedTable
-from lancewal_reader.plan.strong import ReadPlan
 from lancewal_reader.reading.filter import passing
 from lancewal_reader.reading.reads import Chosen
-from lancewal_reader.reading.scan import loaded_columns
+from lancewal_reader.reading.scan import OpenState, loaded_columns
 from lancewal_reader.search.bits import KeptRows, kept_rows
 from lancewal_reader.search.merged import Unindexed, UnindexedVectors
 from lancewal_reader.search.texts.indexed_texts import mask_of, row_ids
 from lancewal_reader.search.texts.words import Numbers
-from lancewal_reader.unmerged.completed import FindAddresses, complete_rows
-from lancewal_reader.unmerged.load import DeltaContext, load
+from lancewal_reader.unmerged.completed import complete_rows
 from lancewal_reader.unmerged.loaded import Kept
 
 
 @dataclass(frozen=True, slots=True)
-class SearchState:
+class SearchState(OpenState):
     """State that is searched."""
 
-    context: DeltaContext
-    find: FindAddresses
     pinned: LancePinnedTable
-    plan: ReadPlan
     chosen: Chosen
     """The columns that are returned or ranked by, and the filter."""
     schema: pa.Schema
@@ -92,18 +87,18 @@ def sides_of(kept: Kept, state: SearchState, more: Sequence[str] = ()) -> Search
 
     Parts that ``kept`` has cached are not loaded again.
     """
-    context, find, pinned, plan = state.context, state.find, state.pinned, state.plan
+    context, pinned, plan = state.context, state.pinned, state.plan
     filter = state.chosen.filter
     columns = tuple(dict.fromkeys((*state.chosen.columns, *more)))
     rows_of = (pinned.version, plan.deltas, plan.in_force.conflicts)
     projected = loaded_columns(context.rows, columns, filter)
 
     def made() -> SearchSides:
-        if not any(delta.sources for delta in plan.deltas):
+        if not plan.has_delta:
             return SearchSides(np.zeros(0, np.uint64), projected.table.empty_table(), filter)
-        loaded = load(context, plan.deltas, projected, plan.in_force.conflicts)
-        hidden = context.hidden.addresses(find, pinned, plan, loaded.mask)
-        rows = complete_rows(loaded.folded, pinned, projected, find).cast(projected.table)
+        loaded = state.load(projected)
+        hidden = state.hidden(loaded.mask)
+        rows = complete_rows(loaded.folded, pinned, projected, state.find).cast(projected.table)
         # Some of them are taken by their places again and again, which is slow out of many pieces.
         return SearchSides(hidden, rows.combine_chunks(), filter)
 

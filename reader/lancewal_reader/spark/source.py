@@ -36,20 +36,17 @@ from lancewal_core.process.clock import SystemClock
 from lancewal_core.process.tasks import ThreadTasks
 from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.store.address import place_of
-from lancewal_core.table.protocol import PinnedTable
 from lancewal_reader.cuts import of_cut
 from lancewal_reader.plan.at_point import order_not_told
-from lancewal_reader.plan.strong import ReadPlan
 from lancewal_reader.point.at import AtCut, read_by
 from lancewal_reader.point.receipt import METADATA_KEY, Receipt
 from lancewal_reader.reading.reads import Planned, Reads, Wanted
 from lancewal_reader.reading.result_columns import know_contracts
-from lancewal_reader.reading.scan import row_bytes
+from lancewal_reader.reading.scan import OpenState, row_bytes
 from lancewal_reader.spark.options import IO_THREADS, SparkOptions, parse_options
 from lancewal_reader.spark.plain_errors import plain_errors
 from lancewal_reader.spark.task import BaseTask, CountTask, DeltaTask, PinnedPlan, Task, count_task, run_task
 from lancewal_reader.spark.types import check_user_schema, spark_schema, target_schema, to_target, to_targets
-from lancewal_reader.unmerged.completed import FindAddresses
 from lancewal_reader.unmerged.flushed import FlushCache
 from lancewal_reader.unmerged.load import DeltaContext, Folding, folding_of
 from lancewal_reader.unmerged.loaded import LoadedCache
@@ -119,7 +116,8 @@ def pinned_read(wanted: SparkOptions, reads: Reads, planned: Planned) -> PinnedR
 
     ``VersionGone``: another version stands in for that of a receipt, and does not tell which records tasks leave out."""
 
-    def made(context: DeltaContext, find: FindAddresses, pinned: PinnedTable, plan: ReadPlan) -> PinnedRead:
+    def made(state: OpenState) -> PinnedRead:
+        context, pinned, plan = state.context, state.pinned, state.plan
         at, contract = read_by(wanted.read.at), context.contract
         if isinstance(at, Receipt) and plan.version != at.version and folding_of(contract).may_leave_out(plan):
             raise order_not_told(at, plan)

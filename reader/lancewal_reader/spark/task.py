@@ -30,7 +30,7 @@ from lancewal_core.table.contract import Contract
 from lancewal_core.table.protocol import PinnedTable
 from lancewal_reader.plan.strong import ReadPlan
 from lancewal_reader.reading.lookup import KeyLookup, count_plan
-from lancewal_reader.reading.scan import base_batches, batch_rows, delta_keys, delta_rows, loaded_columns
+from lancewal_reader.reading.scan import OpenState, base_batches, batch_rows, delta_keys, delta_rows, loaded_columns
 from lancewal_reader.reading.shown_version import shown_version
 from lancewal_reader.spark.options import IO_THREADS, SparkOptions
 from lancewal_reader.spark.shared_keys import digest_of, folder_of_executor, shared
@@ -57,10 +57,6 @@ class PinnedPlan:
     """Columns of the result, and the keys."""
     contracts: tuple[Contract, ...] = ()
     """Other versions of the contract that rows name, so that no executor asks for one."""
-
-    @property
-    def has_delta(self) -> bool:
-        return any(delta.sources for delta in self.plan.deltas)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +150,7 @@ def count_task(pinned_plan: PinnedPlan, task: Task | CountTask, filter: str | No
             opened.keys()  # says what is left out
             # Not kept: a process of Spark may be killed, and what of the index lies in a temporary folder goes with this.
             find = KeyLookup(opened.context, pinned_plan.options.table).addresses
-            return count_plan(opened.context, find, opened.pinned, pinned_plan.plan)
+            return count_plan(OpenState(opened.context, opened.pinned, pinned_plan.plan, find))
     columns = [pinned_plan.contract.primary_key[0]]
     return sum(batch.num_rows for batch in run_task(pinned_plan, task, columns, filter))
 
@@ -166,7 +162,7 @@ def run_task(pinned_plan: PinnedPlan, task: Task, columns: list[str], filter: st
             case BaseTask(fragment_ids=ids, rows=some):
                 scan = partial(opened.pinned.scan, filter=filter, fragment_ids=ids, rows=some)
                 # Without a delta no key is looked for, and none is read.
-                mask = (lambda: opened.keys().mask) if pinned_plan.has_delta else None
+                mask = (lambda: opened.keys().mask) if pinned_plan.plan.has_delta else None
                 yield from base_batches(opened.context.tasks, scan, mask, opened.context.rows, columns)
             case DeltaTask(places=places):
                 # A key that is in another task's regions too is in conflict.

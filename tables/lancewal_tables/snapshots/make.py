@@ -75,11 +75,9 @@ from lancewal_flusher.commit.send import commit_of, hide
 from lancewal_flusher.context import FlusherContext
 
 if TYPE_CHECKING:
-    from lancewal_reader.plan.strong import ReadPlan
     from lancewal_reader.point.at import Point
     from lancewal_reader.reading.reads import Reads
-    from lancewal_reader.unmerged.completed import FindAddresses
-    from lancewal_reader.unmerged.load import DeltaContext
+    from lancewal_reader.reading.scan import OpenState
 
 _TRIES = 10
 _MAKING_MAX_MS = 24 * 3600 * 1000
@@ -138,7 +136,7 @@ def make_snapshot(
     for _ in range(_TRIES):
         # Step 1
         planned = reads.plan(wanted_of(None, None, read))
-        found = reads.using(planned, lambda *state: _unmerged(context, *state))
+        found = reads.using(planned, lambda state: _unmerged(context, state))
         try:
             version, mark = _branch(context, name, found, str(planned.receipt), cut)
         except VersionGone as error:
@@ -167,22 +165,20 @@ def _taken(name: str, ours: bool) -> InvalidInput:
     )
 
 
-def _unmerged(
-    context: FlusherContext, delta: DeltaContext, _: FindAddresses, pinned: PinnedTable, plan: ReadPlan
-) -> _Unmerged:
+def _unmerged(context: FlusherContext, state: OpenState) -> _Unmerged:
     from lancewal_reader.reading.result_columns import columns_commit
     from lancewal_reader.unmerged.completed import complete_rows
-    from lancewal_reader.unmerged.load import load
 
+    delta, pinned, plan = state.context, state.pinned, state.plan
     schema = delta.rows
     if plan.branch is not None:
         raise InvalidInput(
             f"a snapshot cannot be made of snapshot {plan.branch.name}: give the point that it was made at"
         )
     columns = columns_commit(delta, plan.pin(context.table), schema)
-    if not any(region.sources for region in plan.deltas):
+    if not plan.has_delta:
         return _Unmerged(plan.version, {}, schema.table.empty_table(), columns)
-    loaded = load(delta, plan.deltas, schema, plan.in_force.conflicts)
+    loaded = state.load(schema)
 
     def live(keys: pa.Table) -> dict[int, npt.NDArray[np.int64]]:
         found = find_live(pinned, KeySet(keys), context.keys.find(pinned, keys))
