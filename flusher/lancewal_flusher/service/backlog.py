@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from lancewal_core.errors import Corrupt
-from lancewal_core.names.ids import Position, Region, TableVersion
+from lancewal_core.names.ids import Generation, Position, Region, TableVersion
 from lancewal_core.region.flush_files import read_flushes
 from lancewal_core.region.flushes.manifest import Flush
 from lancewal_core.region.state import GenerationRecord, GenerationState, RegionState
@@ -29,9 +29,9 @@ class Backlog:
     in_force: InForce
     waiting: Mapping[Region, tuple[GenerationRecord, ...]]
     rows: Mapping[Region, int]
-    waits_since_ms: Mapping[Region, int] = field(default_factory=dict)
-    """Time when the oldest waiting generation of each region was flushed, else sealed.  The region's state has it, so it
-    survives a restart."""
+    since_ms: Mapping[tuple[Region, Generation], int] = field(default_factory=dict)
+    """Time when each waiting generation was flushed, else sealed.  The region's state has it, so it survives a restart.  If
+    a repair rebuilt the record, it is the time when this process first saw the generation."""
     merged_ms: Mapping[Region, int] = field(default_factory=dict)
     """When the newest merged generation of each region was sealed: what was durable then is in the table.  Unknown once
     its record has gone."""
@@ -41,6 +41,12 @@ class Backlog:
     older_rows: int = 0
     """Changed keys in flushes, and rows of keys in conflict, that were written before the newest change of columns.  Rows
     of keys in conflict count once a merge has read them."""
+
+    @property
+    def waits_since_ms(self) -> dict[Region, int]:
+        """Time since which the oldest waiting generation of each region waits."""
+        oldest = {region: records[0] for region, records in self.waiting.items() if records}
+        return {region: self.since_ms[region, record.generation] for region, record in oldest.items()}
 
 
 @dataclass(slots=True)
@@ -80,6 +86,7 @@ class BacklogReader:
         """The context taken up last."""
         self._merged = MergedPositions()
         self._flushes: dict[str, Flush] = {}
+        self._since_ms: Mapping[tuple[Region, Generation], int] = {}
 
     def after(self, report: RoundReport) -> Backlog:
         """Return the backlog after a round.  The newest state is read unless the round has already found that nothing
@@ -108,7 +115,12 @@ class BacklogReader:
         waiting = {region: _ended(states[region], in_force) if region in states else () for region in regions}
         flushes = self._read({r.flush for records in waiting.values() for r in records if r.flush is not None})
         rows = {region: sum(_rows(flushes, region, r) for r in records) for region, records in waiting.items()}
-        oldest = {region: records[0] for region, records in waiting.items() if records}
+        now_ms, known = self.context.clock.now_ms(), self._since_ms
+        self._since_ms = {
+            (region, r.generation): r.flushed_at_ms or r.sealed_at_ms or known.get((region, r.generation), now_ms)
+            for region, records in waiting.items()
+            for r in records
+        }
         newest = {
             region: record
             for region in regions
@@ -120,8 +132,8 @@ class BacklogReader:
             in_force,
             waiting,
             rows,
-            _times_ms({of: r.flushed_at_ms or r.sealed_at_ms for of, r in oldest.items()}),
-            _times_ms({of: r.sealed_at_ms for of, r in newest.items()}),
+            self._since_ms,
+            {of: r.sealed_at_ms for of, r in newest.items() if r.sealed_at_ms is not None},
             self._merged.look(self.context.table, in_force),
             states,
             self._older(flushes, waiting, in_force),
@@ -145,10 +157,6 @@ class BacklogReader:
         read = read_flushes(self.context.store, self.context.tasks, [key for key in named if key not in known])
         self._flushes = known | {key: flush for key, flush in read.items() if isinstance(flush, Flush)}
         return {**known, **read}
-
-
-def _times_ms(stored: Mapping[Region, int | None]) -> dict[Region, int]:
-    return {region: at_ms for region, at_ms in stored.items() if at_ms is not None}
 
 
 def _ended(state: RegionState, in_force: InForce) -> tuple[GenerationRecord, ...]:

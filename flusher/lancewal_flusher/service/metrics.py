@@ -12,13 +12,12 @@ from functools import partial
 from typing import assert_never
 
 from lancewal_core.errors import LancewalError, RegionConflict
-from lancewal_core.names.ids import Generation, Position, Region
+from lancewal_core.names.ids import Position, Region
 from lancewal_core.process.clock import Clock
 from lancewal_core.process.metric_table import show_only
 from lancewal_core.process.service_events import place_of
 from lancewal_core.process.service_metrics import ProcessRegistry, ServiceMetrics
 from lancewal_core.process.status.widenings import open_widenings
-from lancewal_core.region.state import GenerationRecord
 from lancewal_core.store.object_store import ObjectStore
 from lancewal_core.store.observed import ObservedStore
 from lancewal_core.table.contract import Contract
@@ -63,8 +62,6 @@ class FlusherMetrics(ServiceMetrics):
         super().__init__(clock, table, events, self._shown, self._shown.paused)
         self.events: FlusherEvents = events
         self._waits_since_ms: dict[Region, int] = {}
-        self._first_seen: dict[tuple[Region, Generation], float] = {}
-        self._waiting: dict[Region, tuple[GenerationRecord, ...]] = {}
         self._cuts_held: dict[str, Mapping[str, float]] = {}
         """Seconds since which tables hold moving cuts back, by cut and table."""
         self._far: dict[str, FarRows] = {}
@@ -121,7 +118,6 @@ class FlusherMetrics(ServiceMetrics):
 
     def backlog(self, backlog: Backlog) -> None:
         """Set the metrics of the table's backlog."""
-        now = self._clock.monotonic()
         self._shown.table_version.set(backlog.version)
         self._shown.older_contract_rows.set(backlog.older_rows)
         conflicts = backlog.in_force.conflicts
@@ -142,12 +138,8 @@ class FlusherMetrics(ServiceMetrics):
         }
         show_only(self._shown.merged_timestamp_seconds, merged_s)
         # Figures of a region whose state is damaged stay as they were seen last.
-        old = {region for region in self._waiting if region not in backlog.waiting}
-        since = {region: ms for region, ms in self._waits_since_ms.items() if region in old}
-        self._waits_since_ms = {**since, **backlog.waits_since_ms}
-        self._waiting = {**{region: self._waiting[region] for region in old}, **backlog.waiting}
-        keys = {(region, r.generation) for region, records in self._waiting.items() for r in records}
-        self._first_seen = {key: self._first_seen.get(key, now) for key in keys}
+        old = {region: ms for region, ms in self._waits_since_ms.items() if region not in backlog.waiting}
+        self._waits_since_ms = old | backlog.waits_since_ms
         for region, records in backlog.waiting.items():
             partition = str(region.partition)
             self._shown.unmerged_generations.labels(partition).set(len(records))
@@ -387,9 +379,4 @@ class FlusherMetrics(ServiceMetrics):
 
     def _oldest_s(self, region: Region) -> float:
         since_ms = self._waits_since_ms.get(region)
-        if since_ms is not None:
-            return max(0.0, (self._clock.now_ms() - since_ms) / 1000)
-        # The region's state does not say: take the time since this process has known of the generation.
-        seen = [self._first_seen.get((region, r.generation)) for r in self._waiting.get(region, ())]
-        known = [since for since in seen if since is not None]
-        return max(0.0, self._clock.monotonic() - min(known)) if known else 0.0
+        return 0.0 if since_ms is None else max(0.0, (self._clock.now_ms() - since_ms) / 1000)

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from lancewal_core.errors import Corrupt, LancewalError, Refresh, Retry, counted
-from lancewal_core.names.ids import Generation, Region
+from lancewal_core.names.ids import Region
 from lancewal_core.process.clock import Clock
 from lancewal_core.process.status.facts import Failure, PartitionFacts, TableFacts, WaitingGeneration
 from lancewal_core.process.status.report import Figures, MergeDone, TableStatus, status_of
@@ -46,7 +46,6 @@ class FlusherStatus:
         self._backlog: Backlog | None = None
         self._held: Mapping[Region, Failure] = {}
         self._failed: Failure | None = None
-        self._first_seen: dict[tuple[Region, Generation, GenerationState], int] = {}
         self._merges: deque[MergeDone] = deque(maxlen=MERGES_SHOWN)
 
     def round(self, report: RoundReport, backlog: Backlog) -> None:
@@ -64,9 +63,6 @@ class FlusherStatus:
 
     def looked(self, backlog: Backlog) -> None:
         """Record the backlog."""
-        now_ms = self._clock.now_ms()
-        waiting = {(region, r.generation, r.state) for region, records in backlog.waiting.items() for r in records}
-        self._first_seen = {key: self._first_seen.get(key, now_ms) for key in waiting}
         self._backlog = backlog
 
     def round_failed(self, error: LancewalError) -> None:
@@ -134,10 +130,8 @@ class FlusherStatus:
         found: GenerationRecord | None = next((r for r in backlog.waiting.get(region, ()) if r.state is state), None)
         if found is None:
             return None
-        seen_ms = self._first_seen.get((region, found.generation, state))
-        if found is backlog.waiting[region][0]:
-            seen_ms = backlog.waits_since_ms.get(region, seen_ms)
-        return WaitingGeneration(found.generation, seen_ms, backlog.rows.get(region, 0))
+        since_ms = backlog.since_ms[region, found.generation]
+        return WaitingGeneration(found.generation, since_ms, backlog.rows.get(region, 0))
 
 
 def _work(last: WideningResult | Retry | Refresh | Corrupt) -> str | None:
