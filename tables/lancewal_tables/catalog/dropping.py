@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from lancewal_core.catalog.catalog import StoredCatalog, change_table
 from lancewal_core.catalog.entry import TableEntry, TableState, entry_of
-from lancewal_core.errors import CatalogRefused, LancewalError
+from lancewal_core.errors import CatalogRefused, LancewalError, NotALancewalTable
 from lancewal_core.names.ids import Region
 from lancewal_core.open import Address
 from lancewal_core.process.clock import SystemClock
@@ -23,8 +23,9 @@ from lancewal_core.process.tasks import ThreadTasks
 from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.settings.load import Settings
 from lancewal_core.store.address import place_of, same_place
-from lancewal_core.table.contract import Contract
-from lancewal_tables.define.drop import begin_deletion, contract_at, delete_objects, drop, undrop
+from lancewal_core.table.checks import check_place
+from lancewal_core.table.contract import Contract, newest_contract
+from lancewal_tables.define.drop import begin_deletion, delete_objects, drop, undrop
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +51,18 @@ class UndroppedTable:
 
 
 def contract_of(settings: Settings) -> Contract:
-    """Return the newest contract of the table at ``table.uri``, in use or dropped (``contract_at``)."""
+    """Return the newest contract of the table at ``table.uri``, in use or dropped.
+
+    Raises ``NotALancewalTable`` if there is none.  Raises ``TableElsewhere`` if the folder is a copy.
+    """
     address = Address.of(settings)
-    return contract_at(address.store(), address.uri)
+    contract = newest_contract(address.store())
+    if contract is None:
+        raise NotALancewalTable(
+            f"{address.uri} has no lancewal contract: nothing was changed. Correct the address (table.uri, --table)"
+        )
+    check_place(address.uri, contract)
+    return contract
 
 
 def drop_table(settings: Settings, catalog: StoredCatalog | None, contract: Contract) -> DroppedTable:

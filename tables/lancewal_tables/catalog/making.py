@@ -17,8 +17,7 @@ from lancewal_core.settings.load import Settings
 from lancewal_core.store.address import place_of, same_place
 from lancewal_core.table.checks import check_settings
 from lancewal_core.table.contract import Contract
-from lancewal_tables.catalog.registration import check_free, put_entry
-from lancewal_tables.define.name import give_name
+from lancewal_tables.catalog.registration import check_free, give_name, put_entry
 
 
 class Make(Protocol):

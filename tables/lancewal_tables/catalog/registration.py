@@ -26,13 +26,14 @@ from lancewal_core.catalog.entry import TableEntry, entry_of, says_the_same
 from lancewal_core.catalog.table_name import table_name
 from lancewal_core.errors import CatalogRefused, InvalidInput, NotALancewalTable, TableExists, TableMissing
 from lancewal_core.open import Address
+from lancewal_core.process.clock import SystemClock
 from lancewal_core.process.failpoints import point
 from lancewal_core.settings.load import Settings
 from lancewal_core.store.address import local_folder, place_of, same_place
-from lancewal_core.table.contract import Contract
+from lancewal_core.table.checks import check_place
+from lancewal_core.table.contract import Contract, change_contract, read_contract
 from lancewal_tables.catalog.cuts_of_table import check_cuts, check_move
 from lancewal_tables.define.move import move_table
-from lancewal_tables.define.name import give_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +78,24 @@ def register_table(catalog: StoredCatalog, settings: Settings, name: str, of_cut
     entry = put_entry(catalog, settings, name, contract)
     changed = contract != before or known is None or not says_the_same(known, entry)
     return Registered(entry, moved_from, former_uuid, lacking, changed)
+
+
+def give_name(address: Address, name: str) -> Contract:
+    """Make the table's contract name it so, and return the contract, whose other terms stay as they are.
+
+    Raises ``TableElsewhere`` if the contract is that of a table at another place.  Raises ``NotALancewalTable`` if
+    there is none.
+    """
+    store = address.store()
+    contract = read_contract(store, address.uri)
+
+    def decide(newest: Contract) -> Contract | None:
+        check_place(address.uri, newest)
+        if newest.name == name:
+            return None
+        return newest.model_copy(update={"format": 2, "version": newest.version + 1, "name": name})
+
+    return change_contract(store, SystemClock(), contract, decide)
 
 
 def put_entry(catalog: StoredCatalog, settings: Settings, name: str, contract: Contract) -> TableEntry:

@@ -35,7 +35,6 @@ from lancewal_core.errors import (
     ContractMismatch,
     InvalidInput,
     LancewalError,
-    NotALancewalTable,
     TableDropped,
     or_error,
 )
@@ -48,7 +47,6 @@ from lancewal_core.region.end_region import end_region
 from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.region.state import GenerationState
 from lancewal_core.store.object_store import ObjectStore
-from lancewal_core.table.checks import check_place
 from lancewal_core.table.contract import (
     Contract,
     TableDrop,
@@ -61,20 +59,6 @@ from lancewal_core.table.presence import check_present
 _DROP = OwnerId("drop")
 _AT_ONCE = 100
 """Objects that one task deletes, one after the other."""
-
-
-def contract_at(store: ObjectStore, uri: str) -> Contract:
-    """Return the newest contract of the table at ``uri``, in use or dropped.
-
-    Raises ``NotALancewalTable`` if there is none.  Raises ``TableElsewhere`` if the folder is a copy.
-    """
-    contract = newest_contract(store)
-    if contract is None:
-        raise NotALancewalTable(
-            f"{uri} has no lancewal contract: nothing was changed. Correct the address (table.uri, --table)"
-        )
-    check_place(uri, contract)
-    return contract
 
 
 def drop(opened: OpenedTable, new_id: Callable[[], str]) -> tuple[Contract, dict[Region, LancewalError]]:

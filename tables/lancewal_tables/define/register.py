@@ -124,8 +124,7 @@ def go_on(
     check_columns(pinned, contract)
     if not look_only:
         _prove(folder)
-        _checkpoint(folder, pinned, contract)
-        _take_effect(folder, contract)
+        _take_effect(folder, pinned, contract)
     return contract
 
 
@@ -212,9 +211,7 @@ def register(folder: Folder, pinned: LancePinnedTable, contract: Contract) -> Co
             raise store_error(OSError(cause), f"writing {key}")
         case _:
             assert_never(outcome)
-    # Step 2
-    _checkpoint(folder, pinned, contract)
-    _take_effect(folder, contract)
+    _take_effect(folder, pinned, contract)
     return contract
 
 
@@ -223,13 +220,24 @@ def _prove(folder: Folder) -> None:
         prove_store(folder.store, tasks, folder.way, folder.table.uri, lambda: uuid4().hex)
 
 
-def _take_effect(folder: Folder, contract: Contract) -> None:
+def _take_effect(folder: Folder, pinned: LancePinnedTable, contract: Contract) -> None:
+    """Make the contract take effect (steps 2 to 4).  Raises ``StoreNotWritable`` if the record of step 2 is missing
+    afterwards."""
+    # Step 2
+    version = TableVersion(pinned.version)
+    watermarks = Watermarks(folder.store, folder.table, contract.making)
+    watermarks.record(NOTHING_MERGED, version, "checkpoint")
+    key = paths.merge_record(version, contract.making)
+    if folder.store.get(key) is None:
+        raise StoreNotWritable(
+            f"{key} could not be written into {folder.table.uri}. Check that there is room, that the "
+            "folder is writable and that the store's credentials allow PutObject, then run the same command again"
+        )
     # Step 3
     identify(folder.table, contract)
     # Step 4.  Services may be at work already.
-    watermarks = Watermarks(folder.store, folder.table, contract.making)
-    pinned, in_force = watermarks.newest()
-    watermarks.record(in_force, TableVersion(pinned.version), "checkpoint")
+    newest, in_force = watermarks.newest()
+    watermarks.record(in_force, TableVersion(newest.version), "checkpoint")
 
 
 def identify(table: LanceTable, contract: Contract) -> None:
@@ -247,21 +255,6 @@ def identify(table: LanceTable, contract: Contract) -> None:
                 raise store_error(error, f"setting {TABLE_UUID} in the config of {table.uri}") from error
     if table.newest().config.get(TABLE_UUID) != contract.table_uuid:
         raise StoreUnavailable(f"others keep changing the config of {table.uri}; run the same command again")
-
-
-def _checkpoint(folder: Folder, pinned: LancePinnedTable, contract: Contract) -> None:
-    """Record that nothing is merged in the pinned version (step 2).
-
-    Raises ``StoreNotWritable`` if the record is missing afterwards.
-    """
-    version = TableVersion(pinned.version)
-    Watermarks(folder.store, folder.table, contract.making).record(NOTHING_MERGED, version, "checkpoint")
-    key = paths.merge_record(version, contract.making)
-    if folder.store.get(key) is None:
-        raise StoreNotWritable(
-            f"{key} could not be written into {folder.table.uri}. Check that there is room, that the "
-            "folder is writable and that the store's credentials allow PutObject, then run the same command again"
-        )
 
 
 def store_error(error: BaseException, act: str) -> LancewalError:
