@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict
-from functools import partial
 
 from lancewal_core.cli.output import aligned, one_line
 from lancewal_core.errors import counted
@@ -20,16 +19,9 @@ def next_merge(settings: Settings) -> tuple[Mapping[str, object], str]:
     """Return what the next merge would do, as JSON and as text for people. Nothing is written."""
     flusher = settings.flusher
     with open_context(settings, on_threads=True) as context:
-        limits, compaction = merge_limits(settings, context.contract), compaction_limits(flusher)
-        found = by_newest_contract(
-            context,
-            partial(
-                explain,
-                limits=limits,
-                compaction=compaction if flusher.compaction else None,
-                threads=flusher.threads,
-            ),
-        )
+        limits = merge_limits(settings, context.contract)
+        compaction = compaction_limits(flusher) if flusher.compaction else None
+        found = by_newest_contract(context, lambda newest: explain(newest, limits, compaction, flusher.threads))
     if isinstance(found, Refused):
         return {"refused": found.reason}, f"nothing can be merged now: {found.reason}"
     return asdict(found), explanation_text(found)

@@ -90,19 +90,14 @@ def look(context: FlusherContext) -> GarbageSummary:
     flushes = KnownFlushes()
     found = find_garbage(context, candidates, kept, now, flushes, _swaps(context, after))
     trimmed = _moved(_boundaries(before), _boundaries(kept))
-    looked = _summary(context, listed, (found.old, found.free), trimmed, (kept, flushes))
-    fault = context.table.names_fault()
-    if fault is not None:
-        looked = replace(looked, names_fault=str(fault))
-    else:
-        expired = find_due(context, in_force, before, now, holding)
-        looked = replace(
-            looked,
-            expired_versions=len(expired.versions),
-            dropped_snapshots=tuple(overdue(context.table, now)),
-        )
-    ttl = context.contract.ttl
-    return looked if ttl is None else replace(looked, expired_rows=count_expired(context.table, context.clock, ttl))
+    fault, ttl = context.table.names_fault(), context.contract.ttl
+    return replace(
+        _summary(context, listed, (found.old, found.free), trimmed, (kept, flushes)),
+        expired_rows=None if ttl is None else count_expired(context.table, context.clock, ttl),
+        expired_versions=0 if fault else len(find_due(context, in_force, before, now, holding).versions),
+        dropped_snapshots=() if fault else tuple(overdue(context.table, now)),
+        names_fault=None if fault is None else str(fault),
+    )
 
 
 def _swaps(context: FlusherContext, after: Mapping[Region, tuple[History, tuple[bool, bool]]]) -> dict[Page, int]:
@@ -124,8 +119,7 @@ def collect_to_the_end(
     wait: bool,
     stopping: Callable[[], bool] = lambda: False,
 ) -> GarbageSummary:
-    """Run rounds of garbage collection (steps 1 to 3).  ``waits`` is called before each wait, with the number of
-    objects.
+    """Run rounds of garbage collection (steps 1 to 3).
 
     Raises ``FlusherPaused`` if an operator has paused the flusher, so nothing more was deleted.
     """

@@ -20,7 +20,7 @@ from lancewal_core.errors import PlanRetriesExhausted, VersionGone
 from lancewal_core.process.progress import step
 from lancewal_flusher.commit.send import Refused, Why, newest_finished
 from lancewal_flusher.context import FlusherContext, by_newest_contract
-from lancewal_flusher.upkeep.compaction import Compacted, CompactionResult, FileSizes, choice_of, compact_next
+from lancewal_flusher.upkeep.compaction import Compacted, FileSizes, choice_of, compact_next
 from lancewal_flusher.upkeep.compaction_plan import CompactionLimits, Round, live_bytes
 from lancewal_flusher.upkeep.index_plan import IndexLimits
 from lancewal_flusher.upkeep.indexes import IndexExtended, IndexRefused, extend_indexes
@@ -65,7 +65,9 @@ def compact_to_the_end(
         # Step 1
         bounded = limits.to_the_end().halved(halved, _ROUND_BYTES_MIN)
         with step(f"compacting, round {len(done) + 1}"):
-            result = by_newest_contract(context, partial(_round, bounded, sizes, with_sentinel))
+            result = by_newest_contract(
+                context, partial(compact_next, limits=bounded, sizes=sizes, with_sentinel=with_sentinel)
+            )
         if isinstance(result, Compacted):
             done.append(result)
             result.log(context.events)
@@ -104,12 +106,6 @@ def compact_to_the_end(
         tuple(r.name for r in extended.values() if isinstance(r, IndexExtended)),
         tuple(f"{r.name}: {r.reason}" for r in extended.values() if isinstance(r, IndexRefused)),
     )
-
-
-def _round(
-    limits: CompactionLimits, sizes: FileSizes, with_sentinel: bool, context: FlusherContext
-) -> CompactionResult:
-    return compact_next(context, limits, sizes, with_sentinel=with_sentinel)
 
 
 def look(context: FlusherContext, limits: CompactionLimits, *, with_sentinel: bool) -> CompactionSummary | Refused:
