@@ -52,23 +52,18 @@ def find_strays(
     ``partitions``: the partition of each of ``keys``.  ``found``: the result of looking ``keys`` up in the key index.
     """
     # Step 1
-    not_known = 0
-    strays = [np.zeros((0, 3), np.int64)]
-    for fragment_id, rows in found.covered.items():
-        not_known += _not_known(rows)
-        strays.append(_strays(pinned, fragment_id, rows, partitions))
+    looked_up = dict(found.covered)
     # Step 2
     told = _told(context, pinned, found.uncovered)
     wanted, counts = KeySet(keys if told else keys.slice(0, 0)), counting(context.contract)
     for fragment_id, (file_rows, spans) in told.items():
         of_rows = expanded(spans, {region: counts(region) for region, _ in spans}, file_rows)
-        if of_rows is None:
-            continue
-        hits = scan_fragment(pinned, wanted, fragment_id)
-        looked_up = replace(hits, partitions=of_rows[hits.rows])
-        not_known += _not_known(looked_up)
-        strays.append(_strays(pinned, fragment_id, looked_up, partitions))
-    return np.concatenate(strays), not_known
+        if of_rows is not None:
+            hits = scan_fragment(pinned, wanted, fragment_id)
+            looked_up[fragment_id] = replace(hits, partitions=of_rows[hits.rows])
+    strays = [_strays(pinned, fragment_id, rows, partitions) for fragment_id, rows in looked_up.items()]
+    not_known = sum(map(_not_known, looked_up.values()))
+    return np.concatenate([np.zeros((0, 3), np.int64), *strays]), not_known
 
 
 def _not_known(rows: RowsOfKeys) -> int:
