@@ -23,9 +23,9 @@ from lancewal_ingest.decode.record_keys import (
     KEY_SCHEMA_HEADER,
     ComparedKeys,
     EncodedKeys,
-    FormsByName,
-    FormsByText,
     RecordKeys,
+    forms_by_name,
+    forms_by_text,
 )
 from lancewal_ingest.decode.value_decoder import NO_SCHEMAS, Schemas, ValueDecoder
 from lancewal_ingest.envelopes.avro_events import AvroEventFormat
@@ -100,9 +100,9 @@ def record_keys(contract: Contract, schemas: Schemas = NO_SCHEMAS) -> RecordKeys
             return ComparedKeys(JsonDecoder(of_key, naming), rows, texts)
         case "connect-json":
             connect = ConnectDecoder(of_key, naming)
-            return ComparedKeys(connect, rows, {}, FormsByText(connect.schema_texts, contract.key_forms))
+            return ComparedKeys(connect, rows, {}, forms_by_text(connect.schema_texts), contract.key_forms)
     if contract.key_format not in _FRAMED_KEYS:
         return None
     framed = _FRAMED_KEYS[contract.key_format](of_key, naming)
     keys = FramedDecoder(framed, of_key, naming, schemas, contract.schema_versions, KEY_SCHEMA_HEADER)
-    return ComparedKeys(keys, rows, {}, FormsByName(keys.messages_of, contract.key_forms))
+    return ComparedKeys(keys, rows, {}, forms_by_name(keys.messages_of), contract.key_forms)

@@ -143,29 +143,19 @@ class EncodedKeys(NamesNoSchema):
         return _differs(self._region_key)
 
 
-class KeyForms(Protocol):
-    """Forms of a table's keys (``lancewal_core.record_keys.key_form``)."""
-
-    @property
-    def taken(self) -> Collection[KeyForm]:
-        """Forms that the contract lists."""
-
-    def of(self, given: GivenKeys) -> Iterable[tuple[KeyForm, Indexes]]:
-        """Return the forms of keys, each with the indexes of its keys.  A key that cannot be decoded may be left out."""
+FormsOf = Callable[[GivenKeys], Iterable[tuple[KeyForm, Indexes]]]
+"""Function that returns the forms of keys (``lancewal_core.record_keys.key_form``), each with the indexes of its keys.  A key
+that cannot be decoded may be left out."""
 
 
-@dataclass(frozen=True, slots=True)
-class FormsByName:
-    """Forms of keys that name a schema of a registry.  ``named`` returns the schemas, each with the path to a message
-    and the indexes of the keys.
+def forms_by_name(named: Callable[[Sequence[bytes | None], HeaderValues], Iterable[NamedMessage]]) -> FormsOf:
+    """Return the function for keys that name a schema of a registry.  ``named`` returns the schemas, each with the path
+    to a message and the indexes of the keys.
     """
 
-    named: Callable[[Sequence[bytes | None], HeaderValues], Iterable[NamedMessage]]
-    taken: Collection[KeyForm]
-
-    def of(self, given: GivenKeys) -> Iterable[tuple[KeyForm, Indexes]]:
+    def forms(given: GivenKeys) -> Iterator[tuple[KeyForm, Indexes]]:
         header = given.headers.get(KEY_SCHEMA_HEADER)
-        for schema, path, indexes in self.named(given.keys, given.headers):
+        for schema, path, indexes in named(given.keys, given.headers):
             beside = np.zeros(len(indexes), np.bool_)
             if header is not None:
                 beside = mask_of(header.take(pa.array(indexes)).is_valid())
@@ -173,17 +163,19 @@ class FormsByName:
                 if len(some):
                     yield key_form(schema, path, in_header=in_header), some
 
+    return forms
 
-@dataclass(frozen=True, slots=True)
-class FormsByText:
-    """Forms of keys that contain their schema.  ``texts`` returns the schemas, each with the indexes of the keys."""
 
-    texts: Callable[[Sequence[bytes]], Iterable[tuple[bytes, Indexes]]]
-    taken: Collection[KeyForm]
+def forms_by_text(texts: Callable[[Sequence[bytes]], Iterable[tuple[bytes, Indexes]]]) -> FormsOf:
+    """Return the function for keys that contain their schema.  ``texts`` returns the schemas, each with the indexes of
+    the keys.
+    """
 
-    def of(self, given: GivenKeys) -> Iterable[tuple[KeyForm, Indexes]]:
-        for text, indexes in self.texts([key or b"" for key in given.keys]):
+    def forms(given: GivenKeys) -> Iterator[tuple[KeyForm, Indexes]]:
+        for text, indexes in texts([key or b"" for key in given.keys]):
             yield key_form_written_out(text), indexes
+
+    return forms
 
 
 class ComparedKeys:
@@ -192,6 +184,7 @@ class ComparedKeys:
     ``called``: the column of each name that a key may use, if keys are JSON.  A key with the same layout as an earlier
     key (``KeyText``) is then compared without being decoded, which takes a third of the time
     (``benchmarks.decode_speed``).  ``forms``: None if keys have no forms.
+    ``taken``: the forms that the contract lists.
     """
 
     def __init__(
@@ -199,10 +192,12 @@ class ComparedKeys:
         values: ValueDecoder,
         rows: RowSchema,
         called: Mapping[str, str],
-        forms: KeyForms | None = None,
+        forms: FormsOf | None = None,
+        taken: Collection[KeyForm] = (),
     ) -> None:
         self._values = values
         self._forms = forms
+        self._taken = taken
         self.headers: Collection[str] = values.headers
         self.growth: Growth | None = values.growth if values.names_schemas else None
         self.needs_places = values.needs_places
@@ -246,10 +241,11 @@ class ComparedKeys:
         found = dict[int, Refusal]()
         if self._forms is None:
             return found
-        taken = self._forms.taken
-        for form, indexes in self._forms.of(given):
-            if form not in taken:
-                listed = f"the table's keys have {', '.join(taken)}" if taken else "the table has no key yet"
+        for form, indexes in self._forms(given):
+            if form not in self._taken:
+                listed = (
+                    f"the table's keys have {', '.join(self._taken)}" if self._taken else "the table has no key yet"
+                )
                 refusal = Refusal(KEY_FORM_CHANGED, f"the record's key has the schema {form}; {listed}", form)
                 found |= dict.fromkeys(indexes.tolist(), refusal)
         return found
