@@ -69,12 +69,8 @@ def mapped(writer: AvroType, rows: RowSchema, naming: Naming) -> Mapped[Member]:
     if not isinstance(writer, AvroRecord):
         raise SchemaUnusable(f"expected a record, whose fields are columns; the schema is {described(writer)}")
     mapper = FieldMapper[AvroType](rows, naming, AvroColumnTypes().of)
-    found = mapper.mapped(_fields(writer), _Cells(mapper, naming.advice).member)
+    found = mapper.mapped(writer.fields, _Cells(mapper, naming.advice).member)
     return replace(found, members=_with_bytes(found.members))
-
-
-def _fields(record: AvroRecord) -> list[tuple[str, AvroType]]:
-    return [(one.name, one.type) for one in record.fields]
 
 
 class _Cells:
@@ -105,7 +101,7 @@ class _Cells:
                 found = MapCell(path, column, ItemsCell(path, pa.list_(pair), entry, 1))
             case AvroRecord() if pa.types.is_struct(column):
                 level = Level(column, names, path)
-                found = StructCell(path, column, _with_bytes(self.members(_fields(type_), level)), column.names)
+                found = StructCell(path, column, _with_bytes(self.members(type_.fields, level)), column.names)
             case AvroEnum(symbols=symbols) if column in TEXTS:
                 found = EnumCell(path, column, symbols)
             case AvroFixed(size=size, logical=logical):

@@ -74,8 +74,6 @@ class FramedFormat(Protocol):
     """Whether schemas say which fields payloads have, and of which types."""
     tells_operations: bool
     """Whether payloads tell their operations (``ValueDecoder.tells_operations``)."""
-    columns: Sequence[str]
-    """Names by which payloads may call columns."""
 
     def decoder(self, schema: WriterSchema, path: tuple[int, ...]) -> PayloadDecoder:
         """Return the decoder of payloads of one writer schema.
@@ -113,7 +111,7 @@ class FramedDecoder:
         self._made = KeptByText[PayloadDecoder | SchemaUnusable](_MADE_MAX)
         self.largest_growth: tuple[int, ...] = (_GROWTH, 0)
         """Largest growth of all schemas so far (``PayloadDecoder.growth``)."""
-        self.names: Collection[str] = format_.columns
+        self.names: Collection[str] = naming.in_values(rows.called(naming.fields)).columns.names
         self._ids_elsewhere = APICURIO_IDS if header == SCHEMA_HEADER else ()
         self.headers: Sequence[str] = (header, FIELDS_HEADER, *self._ids_elsewhere)
         self.growth = FramedGrowth(self, self._frames, header)

@@ -6,7 +6,7 @@ has validated the value, and the contract says what a row is.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 
 from lancewal_core.rows.schema import RowSchema
 from lancewal_core.wal.writer_schemas import WriterSchema
@@ -42,7 +42,6 @@ class JsonSchemaFormat:
 
     def __init__(self, rows: RowSchema, naming: Naming) -> None:
         self._payloads = JsonPayloads(JsonDecoder(rows, naming))
-        self.columns: Sequence[str] = list(self._payloads.fills)
 
     def decoder(self, schema: WriterSchema, path: tuple[int, ...]) -> PayloadDecoder:
         check_writer(schema, "json-schema")

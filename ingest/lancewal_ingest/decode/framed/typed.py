@@ -53,9 +53,7 @@ class TypedFormat:
     def __init__(self, rows: RowSchema, naming: Naming) -> None:
         self._rows = rows
         self._naming = naming
-        called = rows.called(naming.fields)
-        self.columns: Sequence[str] = naming.in_values(called).columns.names
-        Defaults(called, naming)  # for its error
+        Defaults(rows.called(naming.fields), naming)  # for its error
 
 
 class TypedPayloads(ABC):

@@ -12,9 +12,10 @@ from lancewal_core.errors import InvalidSchema
 from lancewal_core.rows.schema import Op, RowSchema
 from lancewal_core.wal.writer_schemas import WriterSchema
 from lancewal_ingest.decode.avro.decoder import AvroFormat, AvroPayloads
+from lancewal_ingest.decode.framed.decoder import FramedDecoder
 from lancewal_ingest.decode.framed.payloads import SchemaUnusable
 from lancewal_ingest.decode.naming import Names, Naming, OtherName
-from lancewal_ingest.decode.value_decoder import DecodedValues
+from lancewal_ingest.decode.value_decoder import NO_SCHEMAS, DecodedValues
 from lancewal_ingest.decode.weight import slot_bits
 from tests.ingest.decode.avro.cases import decoder, logical, record, written
 from tests.ingest.decode.framed.outcomes import decoded, outcomes
@@ -270,10 +271,11 @@ def test_a_default_that_is_no_value_of_its_column_is_an_error_of_the_contract() 
         AvroFormat(RowSchema(COLUMNS, ("id",), ("id",)), Naming(defaults={"n": '"x"'}))
 
 
-def test_a_format_names_the_columns_by_which_values_call_them() -> None:
+def test_a_decoder_names_the_columns_by_which_values_call_them() -> None:
     naming = Naming(fields={"s": "text"}, absent=frozenset({"n"}))
-    of = AvroFormat(RowSchema(COLUMNS, ("id",), ("id",)), naming)
-    assert list(of.columns) == ["id", "text"]
+    rows = RowSchema(COLUMNS, ("id",), ("id",))
+    of = AvroFormat(rows, naming)
+    assert list(FramedDecoder(of, rows, naming, NO_SCHEMAS).names) == ["id", "text"]
     schema = WriterSchema("avro", json.dumps(record([("text", "string"), ("id", "long")])))
     assert of.decoder(schema, ()).fills == {"id", "text"}
 
