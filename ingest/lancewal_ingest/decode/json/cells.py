@@ -94,9 +94,9 @@ def _value_reader(type_: pa.DataType, names: Names | None) -> CellReader:
     if type_ in (pa.string(), pa.large_string()):
         return _string
     if type_ in (pa.binary(), pa.large_binary()):
-        return _binary
+        return _bytes(None)
     if pa.types.is_fixed_size_binary(type_):
-        return _fixed_binary(type_)
+        return _bytes(type_.byte_width)
     if type_ == pa.uuid():
         return _uuid
     if pa.types.is_time(type_):
@@ -381,13 +381,6 @@ def _string(value: object, path: str) -> object:
     return value
 
 
-def _binary(value: object, path: str) -> object:
-    decoded = base64_bytes(value) if _is_text(value) else None
-    if decoded is None:
-        _wrong_type(path, "a string in base64 (standard alphabet, padded)")
-    return decoded
-
-
 def base64_bytes(text: str) -> bytes | None:
     """Return the bytes whose standard, padded base64 is exactly ``text``; None if ``text`` is not such base64."""
     try:
@@ -398,14 +391,15 @@ def base64_bytes(text: str) -> bytes | None:
     return decoded if binascii.b2a_base64(decoded, newline=False) == encoded else None
 
 
-def _fixed_binary(type_: pa.DataType) -> CellReader:
-    size = type_.byte_width
+def _bytes(size: int | None) -> CellReader:
+    """Return the reader of bytes of this size; None: of any."""
+    form = f"a string{'' if size is None else f' of {size} bytes'} in base64 (standard alphabet, padded)"
 
     def read(value: object, path: str) -> object:
         decoded = base64_bytes(value) if _is_text(value) else None
         if decoded is None:
-            _wrong_type(path, f"a string of {size} bytes in base64 (standard alphabet, padded)")
-        if len(decoded) != size:
+            _wrong_type(path, form)
+        if size is not None and len(decoded) != size:
             _out_of_range(path, f"{size} bytes")
         return decoded
 
@@ -425,11 +419,7 @@ def _time(type_: pa.DataType) -> CellReader:
         match = _TIME.fullmatch(value) if _is_text(value) else None
         if match is None:
             _wrong_type(path, "a string HH:MM:SS, a time of day from 00:00:00 without a zone")
-        fraction = (match[4] or "").rstrip("0")
-        if len(fraction) > digits:
-            _out_of_range(path, f"at most {digits} digits of a second's fraction")
-        seconds = int(match[1]) * 3600 + int(match[2]) * 60 + int(match[3])
-        return seconds * 10**digits + int(fraction.ljust(digits, "0") or "0")
+        return _in_units(int(match[1]) * 3600 + int(match[2]) * 60 + int(match[3]), match[4], digits, path)
 
     return read
 
@@ -453,7 +443,6 @@ def _timestamp(type_: pa.DataType) -> CellReader:
     digits = FRACTION_DIGITS[type_.unit]
     zone = "with Z or an offset like +02:00" if zoned else "without a zone"
     form = f"a string YYYY-MM-DDTHH:MM:SS, {zone}"
-    precision = f"at most {digits} digits of a second's fraction"
     span = f"a time that {type_} holds, in the years 0001 to 9999"
 
     def read(value: object, path: str) -> object:
@@ -462,15 +451,21 @@ def _timestamp(type_: pa.DataType) -> CellReader:
             _wrong_type(path, form)
         seconds = _days(match[1], path, form) * _DAY_S + int(match[2]) * 3600 + int(match[3]) * 60 + int(match[4])
         seconds -= _offset_s(match[6])
-        fraction = (match[5] or "").rstrip("0")
-        if len(fraction) > digits:
-            _out_of_range(path, precision)
-        instant = seconds * 10**digits + int(fraction.ljust(digits, "0") or "0")
+        instant = _in_units(seconds, match[5], digits, path)
         if not _FIRST_S <= seconds < _END_S or instant not in _INT64:
             _out_of_range(path, span)
         return instant
 
     return read
+
+
+def _in_units(seconds: int, fraction: str | None, digits: int, path: str) -> int:
+    """Return a time in units of which a second has ten to the ``digits``.  ``fraction``: digits after the seconds."""
+    given = (fraction or "").rstrip("0")
+    if len(given) > digits:
+        _out_of_range(path, f"at most {digits} digits of a second's fraction")
+    units: int = seconds * 10**digits + int(given.ljust(digits, "0") or "0")
+    return units
 
 
 def _offset_s(zone: str | None) -> int:

@@ -237,7 +237,7 @@ class _Parser:
         self._pass_over()
 
     def _option(self) -> tuple[str, str]:
-        """Read an option without what ends it.  Return its name and the text of its value; braces have none."""
+        """Read an option without what ends it.  Return its name and its value, if that is a name or a number."""
         name = []
         while True:
             if self._skip("("):
@@ -255,8 +255,8 @@ class _Parser:
 
     def _constant(self) -> str:
         if self._peek().kind == "text":
-            # As descriptors have the defaults of bytes: each byte that is not plain as an escape.
-            return self._string().decode("latin-1")
+            self._string()
+            return ""
         sign = "-" if self._skip("-") else ""
         if not sign:
             self._skip("+")
