@@ -23,8 +23,7 @@ from lancewal_core.table.contract import Column, Contract, encode_contract
 from lancewal_core.table.watermarks import NOTHING_MERGED, TABLE_UUID, Watermarks
 from lancewal_ingest.append.prepare import Preparer
 from lancewal_ingest.context import IngestContext
-from lancewal_ingest.regions.limits import WorkerLimits
-from lancewal_ingest.regions.policy import MemoryPolicy, SealPolicy
+from lancewal_ingest.regions.policy import MemoryPolicy, SealPolicy, WorkerLimits
 from lancewal_ingest.service.worker import IngestWorker
 from tests.support.silent_observer import SilentObserver
 

@@ -33,7 +33,7 @@ from lancewal_core.table.columns.steps import change_columns
 from lancewal_core.table.contract import Contract, read_contract
 from lancewal_flusher.upkeep.widening import WideningDone, WideningState, widen_next
 from lancewal_ingest.append.bundling import LEAST
-from lancewal_ingest.regions.limits import BUNDLE_SEGMENTS
+from lancewal_ingest.regions.policy import BUNDLE_SEGMENTS
 from lancewal_reader.point.at import At, Point
 from lancewal_reader.point.receipt import Receipt
 from lancewal_reader.point.token import Token

@@ -15,8 +15,7 @@ from lancewal_ingest.append.draining import drain_of
 from lancewal_ingest.append.prepare import Preparer
 from lancewal_ingest.context import IngestContext
 from lancewal_ingest.decode.outcomes import Rejected
-from lancewal_ingest.regions.limits import WorkerLimits
-from lancewal_ingest.regions.policy import MemoryPolicy, SealPolicy
+from lancewal_ingest.regions.policy import MemoryPolicy, SealPolicy, WorkerLimits
 from lancewal_ingest.registry.lookups import SchemaLookups
 from lancewal_ingest.service.worker import IngestWorker
 from lancewal_kafka.records import Records

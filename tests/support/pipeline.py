@@ -50,8 +50,7 @@ from lancewal_ingest.context import IngestContext
 from lancewal_ingest.decode.outcomes import Rejected
 from lancewal_ingest.kafka.source import Offsets, Polled, PollListener, Positions
 from lancewal_ingest.observer import Observer
-from lancewal_ingest.regions.limits import WorkerLimits
-from lancewal_ingest.regions.policy import MemoryPolicy, SealPolicy
+from lancewal_ingest.regions.policy import MemoryPolicy, SealPolicy, WorkerLimits
 from lancewal_ingest.service.worker import IngestWorker
 from lancewal_kafka.records import Records
 from lancewal_kafka.topic import TopicFacts

@@ -22,8 +22,8 @@ from lancewal_core.names.ids import Region
 from lancewal_ingest.context import IngestContext
 from lancewal_ingest.kafka.source import KafkaSource
 from lancewal_ingest.observer import Observer
-from lancewal_ingest.regions.limits import WorkerLimits
 from lancewal_ingest.regions.partitions import Partitions
+from lancewal_ingest.regions.policy import WorkerLimits
 from lancewal_ingest.retention.tombstones import lost_tombstones
 
 ASK_AFTER_S = 60.0

@@ -26,9 +26,8 @@ from lancewal_ingest.glibc_heap import use_own_pages
 from lancewal_ingest.kafka.source import KafkaSource, Polled
 from lancewal_ingest.regions.consumer_pause import ConsumerPause
 from lancewal_ingest.regions.flush_queue import FlushQueue
-from lancewal_ingest.regions.limits import WorkerLimits
 from lancewal_ingest.regions.partitions import Partitions
-from lancewal_ingest.regions.policy import GENERATION_BYTES_MAX, MemoryPolicy
+from lancewal_ingest.regions.policy import GENERATION_BYTES_MAX, MemoryPolicy, WorkerLimits
 from lancewal_ingest.regions.schema_waits import SchemaWaits
 from lancewal_ingest.regions.sealing import Sealing
 from lancewal_kafka.records import Records

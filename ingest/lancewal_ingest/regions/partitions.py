@@ -36,10 +36,10 @@ from lancewal_ingest.context import IngestContext
 from lancewal_ingest.kafka.source import KafkaSource, Offsets, check_topic
 from lancewal_ingest.observer import Observer
 from lancewal_ingest.regions.flush_queue import FlushQueue
-from lancewal_ingest.regions.limits import WorkerLimits
 from lancewal_ingest.regions.memtable import MemTable
 from lancewal_ingest.regions.offset_commits import OffsetCommits
 from lancewal_ingest.regions.open import Opened, open_regions
+from lancewal_ingest.regions.policy import WorkerLimits
 from lancewal_ingest.regions.seal import Answer
 
 AT_ONCE = 256

@@ -40,8 +40,7 @@ from lancewal_ingest.append.job import DeadLetters, Terms
 from lancewal_ingest.append.prepare import Preparer
 from lancewal_ingest.context import IngestContext
 from lancewal_ingest.kafka.source import KafkaSource, check_topic
-from lancewal_ingest.regions.limits import BUNDLE_SEGMENTS, SEGMENT_BYTES, WorkerLimits
-from lancewal_ingest.regions.policy import MemoryPolicy, SealPolicy
+from lancewal_ingest.regions.policy import BUNDLE_SEGMENTS, SEGMENT_BYTES, MemoryPolicy, SealPolicy, WorkerLimits
 from lancewal_ingest.retention.horizon import about_to_lose
 from lancewal_ingest.retention.topic_watch import Retention, TopicWatch, WatchedTopics
 from lancewal_ingest.service.batch_check import BatchCheck

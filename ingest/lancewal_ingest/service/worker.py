@@ -63,11 +63,10 @@ from lancewal_ingest.regions.flush_queue import FlushQueue
 from lancewal_ingest.regions.intake import Intake, WorkBeside
 from lancewal_ingest.regions.leaving import Leaving
 from lancewal_ingest.regions.led_past import LedPast
-from lancewal_ingest.regions.limits import LINGER_S_MAX, WorkerLimits
 from lancewal_ingest.regions.memtable import MemTable, own
 from lancewal_ingest.regions.offset_commits import OffsetCommits
 from lancewal_ingest.regions.partitions import Partitions
-from lancewal_ingest.regions.policy import MemoryPolicy, SealPolicy
+from lancewal_ingest.regions.policy import LINGER_S_MAX, MemoryPolicy, SealPolicy, WorkerLimits
 from lancewal_ingest.regions.schema_waits import SchemaWait, SchemaWaits
 from lancewal_ingest.regions.sealing import Sealing
 

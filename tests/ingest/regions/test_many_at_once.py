@@ -34,8 +34,7 @@ from lancewal_ingest.context import IngestContext
 from lancewal_ingest.kafka.source import Polled
 from lancewal_ingest.observer import Claim
 from lancewal_ingest.regions.flush_queue import FlushQueue
-from lancewal_ingest.regions.limits import WorkerLimits
-from lancewal_ingest.regions.policy import SealPolicy
+from lancewal_ingest.regions.policy import SealPolicy, WorkerLimits
 from lancewal_ingest.service.worker import IngestWorker
 from tests.ingest.service.test_worker import Place, Store
 from tests.support.regions import by_number, numbers, region

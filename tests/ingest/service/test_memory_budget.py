@@ -36,8 +36,7 @@ from lancewal_ingest.decode.value_decoder import Ops
 from lancewal_ingest.decode.weight import pieces
 from lancewal_ingest.kafka.source import Polled
 from lancewal_ingest.regions import intake as intake_module
-from lancewal_ingest.regions.limits import WorkerLimits
-from lancewal_ingest.regions.policy import GENERATION_BYTES_MAX, MemoryPolicy, SealDecision, SealPolicy
+from lancewal_ingest.regions.policy import GENERATION_BYTES_MAX, MemoryPolicy, SealDecision, SealPolicy, WorkerLimits
 from lancewal_ingest.service.worker import IngestWorker
 from lancewal_kafka.clients import bounded_consumer_properties
 from lancewal_kafka.records import Records

@@ -16,8 +16,7 @@ from lancewal_core.cli.estimate.pace import pace
 from lancewal_core.errors import InvalidInput, WishUnreachable
 from lancewal_core.settings.sections import IngestSettings
 from lancewal_core.table.contract import Contract
-from lancewal_ingest.regions.limits import LINGER_S_MAX, WorkerLimits
-from lancewal_ingest.regions.policy import GROUPS, MemoryPolicy
+from lancewal_ingest.regions.policy import GROUPS, LINGER_S_MAX, MemoryPolicy, WorkerLimits
 from lancewal_ingest.service.table import LINGER_PUTS
 
 SOME = Deployment(
