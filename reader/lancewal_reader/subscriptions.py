@@ -20,7 +20,6 @@ from lancewal_core.errors import (
     VersionGone,
 )
 from lancewal_core.names.ids import TableVersion
-from lancewal_core.store.address import same_place
 from lancewal_core.table.subscriptions.needs import Bounds, Needs
 from lancewal_core.table.subscriptions.stored import check_name
 from lancewal_core.table.subscriptions.subscriptions import KeptSubscriptions, Subscription
@@ -76,7 +75,7 @@ class Subscriptions:
         check_name(name)
         point = None if start == NOW else point_of(start)
         if isinstance(point, Receipt):
-            self._check_ours(point)
+            point.check_table(self._reads.contract.uuid, self._reads.place)
         for left in reversed(range(_TRIES)):
             try:
                 return self._kept.create(name, self._needs(point))
@@ -100,7 +99,7 @@ class Subscriptions:
         if not isinstance(receipt, Receipt | str | bytes):
             raise InvalidInput(f"commit: expected a receipt, not {type(receipt).__name__}")
         found = receipt if isinstance(receipt, Receipt) else Receipt.parse(receipt)
-        self._check_ours(found)
+        found.check_table(self._reads.contract.uuid, self._reads.place)
         name, id = (name.name, name.id) if isinstance(name, Subscription) else (name, None)
 
         def check(before: Subscription) -> bool:
@@ -136,13 +135,6 @@ class Subscriptions:
         in_force = planned.plan.in_force if receipt.positions else self._nothing_merged(planned.plan.version)
         lowest = min(receipt.version, planned.plan.version, max(in_force.version, 1))
         return Needs(str(receipt), planned.plan.version, TableVersion(lowest), in_force.regions)
-
-    def _check_ours(self, receipt: Receipt) -> None:
-        reads, uuid = self._reads, self._reads.contract.uuid
-        if not same_place(receipt.place, reads.place):
-            raise InvalidInput(f"the receipt is of a read at {receipt.place}, but this table is at {reads.place}")
-        if receipt.table_uuid != uuid:
-            raise InvalidInput(f"the receipt is of the table with uuid {receipt.table_uuid}, this one has {uuid}")
 
     def _nothing_merged(self, version: TableVersion) -> InForce:
         """Return the watermarks of a receipt without positions.  Raises ``InvalidInput`` unless nothing was merged

@@ -16,7 +16,6 @@ from typing import assert_never
 
 from lancewal_core.errors import InvalidInput, OutsideHistoryWindow, SnapshotMissing, VersionGone
 from lancewal_core.names.ids import Generation, TableVersion
-from lancewal_core.store.address import same_place
 from lancewal_core.table.contract import Contract
 from lancewal_core.table.snapshots import snapshot_of, snapshots_there
 from lancewal_core.table.watermarks import InForce, Watermark
@@ -44,11 +43,7 @@ def plan_at_point(context: PlanContext, at: Point, place: str) -> ReadPlan:
         case AtRecordTime():
             return plan_at_record_time(context, place, at.ms)
         case Receipt():
-            if not same_place(at.place, place):
-                raise InvalidInput(
-                    f"the receipt is of a read at {at.place}, but this table is at {place}. Read the table that gave it, by "
-                    "the address that it names"
-                )
+            at.check_table(context.contract.uuid, place)
             plan = plan_at(context, at)
             if at.left_out and plan.version != at.version:
                 raise order_not_told(at, plan)

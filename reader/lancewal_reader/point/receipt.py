@@ -21,6 +21,7 @@ import pyarrow as pa
 from lancewal_core.errors import InvalidInput
 from lancewal_core.names.ids import Position, Region, TableUuid, TableVersion
 from lancewal_core.names.words import is_word
+from lancewal_core.store.address import same_place
 from lancewal_core.store.json_object import JsonFault, JsonObject, region_named
 from lancewal_reader.point.checked_text import PREFIX, RECEIPT, TOKEN, Bytes, by_topic, checked, number, text, unchecked
 
@@ -49,6 +50,19 @@ class Receipt:
         data += number(self.version) + number(self.left_out)
         regions = sorted(self.positions)
         return checked(data + by_topic((r.name.rpartition("/")[0], (r.partition, self.positions[r])) for r in regions))
+
+    def check_table(self, table_uuid: TableUuid, place: str) -> None:
+        """Raise ``InvalidInput`` unless the receipt is of a read of this table at this place."""
+        if not same_place(self.place, place):
+            raise InvalidInput(
+                f"the receipt is of a read at {self.place}, but this table is at {place}. Read the table that gave it, by "
+                "the address that it names"
+            )
+        if self.table_uuid != table_uuid:
+            raise InvalidInput(
+                f"the receipt is of the table with uuid {self.table_uuid}, this one has {table_uuid}: read the table that "
+                "gave it"
+            )
 
     @staticmethod
     def parse(text: str | bytes) -> Receipt:

@@ -67,26 +67,19 @@ def _pin_feed(options: SparkOptions, asked: FeedOptions, *, of_batch: bool) -> P
             if of_batch:
                 raise
             return PinnedFeed(options, feeds.plan(wanted, "now", "now", asked.changes), None)
-        return PinnedFeed(options, feed, _work_of(options, feeds, feed))
+        return PinnedFeed(options, feed, *_work_of(options, feeds, feed))
 
 
-@dataclass(frozen=True, slots=True)
-class FeedWork:
-    """The tasks of a feed, and the plan that tasks of inserts share."""
-
-    tasks: tuple[FeedTask, ...]
-    plan: PinnedPlan | None = None
-
-
-def _work_of(options: SparkOptions, feeds: Feeds, feed: PlannedFeed) -> FeedWork:
+def _work_of(options: SparkOptions, feeds: Feeds, feed: PlannedFeed) -> tuple[tuple[FeedTask, ...], PinnedPlan | None]:
+    """Return the tasks of a feed, and the plan that tasks of inserts share."""
     known = feeds.reads.context.contracts.known
     if feed.mode == "commits":
-        return FeedWork(tuple(ChangesTask(part, known) for part in feeds.divided(feed, TASKS_MAX)))
+        return tuple(ChangesTask(part, known) for part in feeds.divided(feed, TASKS_MAX)), None
     if feed.start is not None:
-        return FeedWork((ChangesTask(feed, known),))
+        return (ChangesTask(feed, known),), None
     read = inserts_of(options, feeds, feed.end)
     added = feeds.added(feed.end)
-    return FeedWork(tuple(InsertsTask(group, added) for group in read.groups()), read.pinned_plan)
+    return tuple(InsertsTask(group, added) for group in read.groups()), read.pinned_plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +88,10 @@ class PinnedFeed:
 
     options: SparkOptions
     feed: PlannedFeed
-    work: FeedWork | None
+    tasks: tuple[FeedTask, ...] | None
     """None: its start could not be planned, which a stream may not need."""
+    plan: PinnedPlan | None = None
+    """Plan that tasks of inserts share."""
 
     def schema(self) -> StructType:
         """Return the columns of the feed, with the receipt of its end in the metadata of the first one."""
@@ -110,9 +105,8 @@ class PinnedFeed:
         assert asked is not None
         if asked.of_stream is not None:
             raise InvalidInput(f"option {asked.of_stream} is of a stream: use spark.readStream, or leave it out")
-        pinned = self if self.work is not None else _pin_feed(self.options, asked, of_batch=True)
-        assert pinned.work is not None
-        return FeedReader(self.options, pinned.work, pinned._of_schema(schema), schema)
+        pinned = self if self.tasks is not None else _pin_feed(self.options, asked, of_batch=True)
+        return FeedReader(pinned, pinned._of_schema(schema), schema)
 
     def stream_reader(self, schema: StructType) -> DataSourceStreamReader:
         """Return the reader of a stream of ``schema``."""
@@ -144,14 +138,16 @@ class PinnedFeed:
 class FeedReader(DataSourceReader):
     """Reader of a planned feed."""
 
-    def __init__(self, options: SparkOptions, work: FeedWork, feed: PlannedFeed, schema: StructType) -> None:
-        self._options = options
-        self._plan = work.plan
+    def __init__(self, pinned: PinnedFeed, feed: PlannedFeed, schema: StructType) -> None:
+        """``feed``: the pinned feed with the columns of ``schema``."""
+        assert pinned.tasks is not None
+        self._options = pinned.options
+        self._plan = pinned.plan
         self._feed = feed
         self._target = target_schema(schema)
         self._tasks = [
             replace(task, feed=task.feed.showing(feed.end.chosen)) if isinstance(task, ChangesTask) else task
-            for task in work.tasks
+            for task in pinned.tasks
         ]
 
     def partitions(self) -> Sequence[InputPartition]:
