@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
@@ -24,6 +23,7 @@ from lancewal_core.names.ids import Position, Region
 from lancewal_core.table.contract import Contract
 from lancewal_core.table.drain import Drain, begin, check_open, note_new, read_drain, takes_no_more
 from lancewal_ingest.append.routing import Partitions, Routing
+from lancewal_ingest.append.stops import Stop
 from lancewal_ingest.context import IngestContext
 from lancewal_ingest.decode.outcomes import Decoded
 from lancewal_ingest.kafka.source import DescribedTopics, Positions
@@ -78,17 +78,6 @@ def noting(context: IngestContext) -> NoteNew | None:
     return lambda new_from: note({region.partition: at for region, at in new_from.items()})
 
 
-@dataclass(frozen=True, slots=True)
-class End:
-    """Position at which a partition must stop.  ``new``: the record there belongs to this partition only by the topic's
-    new number of partitions.
-    """
-
-    at: Position
-    new: bool
-    error: PartitionCountChanged
-
-
 class DrainLimit:
     """Finder of the positions at which a contract's partitions end during a drain."""
 
@@ -97,10 +86,10 @@ class DrainLimit:
         self._drain = drain
         self._new = Routing(contract.model_copy(update={"partitions": drain.partitions}))
 
-    def end(
+    def stop(
         self, region: Region, next_: Position, records: Records, decoded: Decoded, belongs: Partitions
-    ) -> End | None:
-        """Return where the partition must end among the records below ``next_``; None if all of them belong to it.
+    ) -> Stop | None:
+        """Return where the partition must stop among the records below ``next_``; None if all of them belong to it.
 
         ``belongs``: for each record of ``decoded.is_placed``, the partition by the contract's number of partitions.
         """
@@ -111,12 +100,13 @@ class DrainLimit:
         if len(moved):
             offset = Position(records.offsets[int(np.flatnonzero(decoded.is_placed)[moved[0]])])
             if offset <= to:
-                return End(offset, True, self._stop(region, offset, "the record there has its key by the new number"))
+                error = self._error(region, offset, "the record there has its key by the new number")
+                return Stop(region, offset, error, new_from=offset)
         if next_ > to:
-            return End(to, False, self._stop(region, to, "so far it went when ingest was started"))
+            return Stop(region, to, self._error(region, to, "so far it went when ingest was started"))
         return None
 
-    def _stop(self, region: Region, at: Position, why: str) -> PartitionCountChanged:
+    def _error(self, region: Region, at: Position, why: str) -> PartitionCountChanged:
         contract, more = self._contract, self._drain.partitions
         return PartitionCountChanged(
             f"topic {contract.topic} has {more} partitions, the table's contract says {contract.partitions}: partition "

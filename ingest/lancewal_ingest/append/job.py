@@ -49,8 +49,9 @@ from lancewal_core.wal.entry import Entry, RejectedOffset
 from lancewal_core.wal.writer import LogWriter, PutResult
 from lancewal_ingest.append.draining import NoteNew
 from lancewal_ingest.append.new_columns import NewFields
-from lancewal_ingest.append.prepare import Consumed, Preparer, Stop, Together, below
+from lancewal_ingest.append.prepare import Consumed, Preparer, Together, below
 from lancewal_ingest.append.shared_rows import SharedPart
+from lancewal_ingest.append.stops import Stop
 from lancewal_ingest.decode.naming import OtherName
 from lancewal_ingest.decode.outcomes import Rejected
 from lancewal_kafka.records import Records
@@ -115,7 +116,7 @@ class _Prepared:
         letters = tuple(r for r in self.letters if r.offset < offset)
         entry = None if self.entry is None else _cut(self.entry, offset)
         records = _at(self.records, [r.offset for r in letters])
-        return _Prepared(self.region, entry, letters, Stop(self.region, error), records, None)
+        return _Prepared(self.region, entry, letters, Stop(self.region, offset, error), records, None)
 
 
 def _at(records: Records, offsets: Sequence[int]) -> Records:

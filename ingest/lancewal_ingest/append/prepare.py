@@ -28,7 +28,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lancewal_core.errors import LancewalError, counted
+from lancewal_core.errors import counted
 from lancewal_core.names.ids import Position, Region
 from lancewal_core.record_keys.key_form import KeyForm
 from lancewal_core.rows.murmur2 import NO_PARTITION
@@ -41,7 +41,7 @@ from lancewal_core.wal.entry import FIRST_RECORDS, Entry, NoRowYet, RejectedOffs
 from lancewal_ingest.append.draining import DrainLimit
 from lancewal_ingest.append.routing import Partitions, Routing
 from lancewal_ingest.append.shared_rows import SharedPart
-from lancewal_ingest.append.stops import UNKNOWN_COLUMN, stopped_by, stopped_by_format, stopped_by_misrouted
+from lancewal_ingest.append.stops import UNKNOWN_COLUMN, Stop, stopped_by, stopped_by_format, stopped_by_misrouted
 from lancewal_ingest.decode.decoder import Decoder
 from lancewal_ingest.decode.metadata import MetadataColumns
 from lancewal_ingest.decode.naming import OtherName, naming_of
@@ -74,18 +74,6 @@ class Consumed:
     no_row_yet: NoRowYet | None = None
     """Rejected records before ``first``, while the region has had no row.  None: it has had one, or nobody asks, since the
     records are read again."""
-
-
-@dataclass(frozen=True, slots=True)
-class Stop:
-    """A partition that must stop, and the error that says why."""
-
-    region: Region
-    error: LancewalError
-    new_from: Position | None = None
-    """Offset of a record that belongs here only by the topic's number of partitions.  None for other causes."""
-    key_form: KeyForm | None = None
-    """Form of the record's key, which the contract does not list.  None for other causes."""
 
 
 class PrepareOutcome(NamedTuple):
@@ -261,10 +249,9 @@ class Preparer:
         rows, rejected = decoded.rows, decoded.rejected
         stop: Stop | None = None
         if self._drained is not None:
-            end = self._drained.end(region, next_, consumed.records, decoded, belongs)
-            if end is not None:
-                stop = Stop(region, end.error, end.at if end.new else None)
-                next_ = max(end.at, consumed.first)
+            stop = self._drained.stop(region, next_, consumed.records, decoded, belongs)
+            if stop is not None:
+                next_ = max(stop.at, consumed.first)
                 rows, rejected = below(next_, rows, rejected)
         misrouted = self._misrouted(consumed, next_, decoded, belongs)
         if misrouted:
@@ -275,7 +262,7 @@ class Preparer:
                 rows = rows.filter(pc.invert(pc.is_in(rows.column(OFFSET), pa.array([*at], pa.int64()))))
         first = self._first_stop(consumed, rows, rejected)
         if first is not None:
-            next_, stop = first
+            stop, next_ = first, first.at
             rows, rejected = below(next_, rows, rejected)
         if next_ == consumed.first:
             return PrepareOutcome(None, (), stop)
@@ -311,26 +298,24 @@ class Preparer:
     def _place(self, belongs: int) -> str:
         return "to no partition" if belongs == NO_PARTITION else f"to partition {belongs} of {self.contract.partitions}"
 
-    def _first_stop(
-        self, consumed: Consumed, rows: pa.RecordBatch, rejected: Sequence[Rejected]
-    ) -> tuple[Position, Stop] | None:
-        """Return the position of the first record that stops the partition, and the stop.  None if no record does."""
+    def _first_stop(self, consumed: Consumed, rows: pa.RecordBatch, rejected: Sequence[Rejected]) -> Stop | None:
+        """Return the stop before the first record that stops the partition; None if no record does."""
         region = consumed.region
         bad = next((r for r in rejected if self._policy_of(r.kind) == "stop"), None)
         other = self._other_format(consumed, rows, rejected)
         if other is not None and (bad is None or other.offset < bad.offset):
             found = f"{other.message} ({other.kind})" if other.kind == WRONG_FORMAT else _all_bad(rejected, other)
-            return Position(other.offset), Stop(region, stopped_by_format(other, region, found))
+            return Stop(region, Position(other.offset), stopped_by_format(other, region, found))
         if bad is None:
             return None
         if bad.kind == MISROUTED:
             row = rows.slice(below(Position(bad.offset), rows, ())[0].num_rows, 1)
             records = consumed.records
             cause = self._routing.cause(records, records.offsets.index(bad.offset), row, region)
-            return Position(bad.offset), Stop(region, stopped_by_misrouted(bad, region, cause))
+            return Stop(region, Position(bad.offset), stopped_by_misrouted(bad, region, cause))
         error = stopped_by(bad, region, reads_schemas=self._stops_for_columns, names_columns=self._fields_are_columns)
         form = KeyForm(bad.found) if bad.kind == KEY_FORM_CHANGED else None
-        return Position(bad.offset), Stop(region, error, key_form=form)
+        return Stop(region, Position(bad.offset), error, key_form=form)
 
     def _policy_of(self, kind: str) -> Policy:
         """Return the policy for a record that is not a row, by the kind of its rejection."""

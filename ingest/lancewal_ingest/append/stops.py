@@ -1,4 +1,4 @@
-"""Errors of partitions that stop before a record.  Each says what a person can do about the record.
+"""Stops of partitions, and the errors of those that stop before a record.  Each says what a person can do about the record.
 
 Guarantees
  1. The error has the record's topic, partition and offset.
@@ -8,14 +8,32 @@ Guarantees
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
 
 from lancewal_core.errors import BadRecord, ColumnUnknown, KeyFormChanged, LancewalError, Misrouted, WrongFormat
-from lancewal_core.names.ids import Region
+from lancewal_core.names.ids import Position, Region
+from lancewal_core.record_keys.key_form import KeyForm
 from lancewal_core.table.contract import KEY_FORM_CHANGED, OTHER_RECORD, TRUNCATE, UNAVAILABLE_VALUE
 from lancewal_ingest.decode.outcomes import Rejected
 
 UNKNOWN_COLUMN = "unknown_column"
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """A partition that must stop, and the error that says why."""
+
+    region: Region
+    at: Position
+    """Position before which the partition stops."""
+    error: LancewalError
+    new_from: Position | None = None
+    """Offset of a record that belongs here only by the topic's number of partitions.  None for other causes."""
+    key_form: KeyForm | None = None
+    """Form of the record's key, which the contract does not list.  None for other causes."""
+
+
 _FOR_COLUMNS: Mapping[str, str] = MappingProxyType(
     {
         UNKNOWN_COLUMN: "If the records are right, add the member as a column: `lancewal table alter --add-column`. With "
