@@ -13,7 +13,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
@@ -37,6 +37,8 @@ from lancewal_ingest.decode.value_decoder import (
     Places,
     RefusedValue,
     ValueDecoder,
+    joined,
+    mask_of,
 )
 from lancewal_ingest.envelopes.debezium_json import passed_over
 from lancewal_ingest.envelopes.envelope import EnvelopeRules
@@ -83,44 +85,49 @@ class UnwrappedRows:
         self, values: Sequence[bytes], ops: Ops, headers: HeaderValues = NO_HEADERS, places: Places | None = None
     ) -> DecodedValues:
         decoded = self._inner.decode(values, ops, headers, places)
-        passed_over = {kind: list(of_kind) for kind, of_kind in decoded.passed_over.items()}
-        refused: list[RefusedValue] = []
-        deleted_alone: list[int] = []
-        said, heartbeats = dict[int, object](), dict[int, object]()
-        if decoded.refused:
-            said = _firsts(_again(self._deletes, decoded.refused, values, headers, places))
-        no_rows = [one for one in decoded.refused if one.kind in _MAYBE_NO_ROW]
-        if no_rows and self._heartbeats is not None:
-            heartbeats = _firsts(_again(self._heartbeats, no_rows, values, headers, places))
-        for one in decoded.refused:
-            kind = "heartbeat" if one.place in heartbeats else self._passed_over(one, values[one.place])
-            if said.get(one.place) == "true" or _is_null(one, values[one.place]):
-                deleted_alone.append(one.place)
-            elif kind is None:
-                refused.append(one)
-            else:
-                passed_over.setdefault(kind, []).append(np.int64(one.place))
-        new_fields = decoded.new_fields
-        if heartbeats and new_fields:  # those of heartbeats are no columns
-            new_fields = _again(self._inner, refused, values, headers, places).new_fields
-        others = Counter(decoded.other_names)
-        parts, deletes = [], [decoded.deletes, np.array(deleted_alone, np.int64)]
+        beside = self._without_rows(decoded, values, headers, places)
+        refused, others = [*beside.refused], Counter(decoded.other_names)
+        parts: list[DecodedPart] = []
+        deletes = [decoded.deletes]
         for part in decoded.parts:
             rows, deleted = self._divided(part, refused)
             kept = np.ones(len(rows.indexes), np.bool_)
             if OLD_KEY in headers:
-                kept = headers[OLD_KEY].is_null().to_numpy(zero_copy_only=False)[rows.indexes]
+                kept = mask_of(headers[OLD_KEY].is_null())[rows.indexes]
             parts.append(self._unavailable.kept(rows, kept, kept, others, refused))
             deletes.append(deleted)
-        return replace(
-            decoded,
-            parts=parts,
-            refused=refused,
-            other_names=others,
-            new_fields=new_fields,
-            passed_over={kind: np.array(of_kind, np.int64) for kind, of_kind in passed_over.items()},
-            deletes=np.concatenate(deletes),
+        rows_alone = replace(
+            decoded, parts=parts, refused=refused, other_names=others, new_fields={}, deletes=np.concatenate(deletes)
         )
+        return joined([rows_alone, replace(beside, refused=[])])
+
+    def _without_rows(
+        self, decoded: DecodedValues, values: Sequence[bytes], headers: HeaderValues, places: Places | None
+    ) -> DecodedValues:
+        """Return what becomes of the refused values: deletes, values that are passed over, and refusals."""
+        if not decoded.refused:
+            return DecodedValues([], [])
+        said = _firsts(_again(self._deletes, decoded.refused, values, headers, places))
+        heartbeats = dict[int, object]()
+        no_rows = [one for one in decoded.refused if one.kind in _MAYBE_NO_ROW]
+        if no_rows and self._heartbeats is not None:
+            heartbeats = _firsts(_again(self._heartbeats, no_rows, values, headers, places))
+        deletes: list[int] = []
+        refused: list[RefusedValue] = []
+        passed_over = defaultdict[str, list[int]](list)
+        for one in decoded.refused:
+            kind = "heartbeat" if one.place in heartbeats else self._passed_over(one, values[one.place])
+            if said.get(one.place) == "true" or _is_null(one, values[one.place]):
+                deletes.append(one.place)
+            elif kind is None:
+                refused.append(one)
+            else:
+                passed_over[kind].append(one.place)
+        new_fields = decoded.new_fields
+        if heartbeats and new_fields:  # those of heartbeats are no columns
+            new_fields = _again(self._inner, refused, values, headers, places).new_fields
+        by_kind = {kind: np.array(of_kind, np.int64) for kind, of_kind in passed_over.items()}
+        return DecodedValues([], refused, {}, new_fields, by_kind, np.array(deletes, np.int64))
 
     def _passed_over(self, refused: RefusedValue, value: bytes) -> str | None:
         if refused.kind not in _MAYBE_NO_ROW:
@@ -138,8 +145,8 @@ class UnwrappedRows:
         part = replace(part, columns=columns)
         if deleted.null_count == len(deleted):
             return part, _NONE
-        is_true = pc.equal(deleted, "true").fill_null(False).to_numpy(zero_copy_only=False)
-        is_false = pc.equal(deleted, "false").fill_null(True).to_numpy(zero_copy_only=False)
+        is_true = mask_of(pc.equal(deleted, "true"))
+        is_false = mask_of(pc.equal(deleted, "false")) | mask_of(deleted.is_null())
         message = f"member {DELETED}: expected the text true or false"
         refused += [RefusedValue(int(at), ENVELOPE, message) for at in part.indexes[~is_true & ~is_false]]
         return part if is_false.all() else part.where(is_false), part.indexes[is_true]
