@@ -241,7 +241,8 @@ def check_same(key: SchemaKey, schema: WriterSchema | None, versions: tuple[Stor
         return
     raise SchemaIdReused(
         f"the registry has {'no schema' if schema is None else 'another schema'} for {key} than the table has stored (version "
-        f"{counts}). Was the registry rebuilt, or do several registries write to this topic? If the new one counts "
+        f"{counts}). If the registry was rebuilt, or restarted empty, give it its old schemas back: the partition then goes "
+        "on by itself. If it is not the producers' registry, correct registry.url, and restart. If the new schema counts "
         f"from now on: `lancewal schema accept {key}`, with --dry-run to see both",
         schema=key,
     )

@@ -49,6 +49,8 @@ def test_what_the_registry_said_first_stays(store: MemoryStore) -> None:
         with pytest.raises(SchemaIdReused) as caught:
             schemas(store).put_first(KEY, other, SystemClock(), ids())
         assert caught.value.where == {"schema": "id-7"}
+        for advice in ("restarted empty, give it its old schemas back", "correct registry.url", "schema accept id-7"):
+            assert advice in str(caught.value)
 
 
 def test_an_unknown_schema_stays_unknown(store: MemoryStore) -> None:
