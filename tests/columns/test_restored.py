@@ -139,6 +139,7 @@ def test_no_merge_since(table: Merged) -> None:
     check(table)
 
 
+@pytest.mark.in_turns("how", "at", each=2)
 @pytest.mark.parametrize("at", range(2))
 @pytest.mark.parametrize("how", ["dies before", "dies behind", "reply lost", "overtaken"])
 def test_a_process_that_dies_or_comes_too_late(table: Merged, at: int, how: str) -> None:

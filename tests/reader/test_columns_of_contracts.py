@@ -86,6 +86,7 @@ def check_reads(opened: Table, expected: Rows, **read: Any) -> None:
     assert opened.get(keys, **read).to_arrow().to_pylist() == expected
 
 
+@pytest.mark.in_turns("merged", "flush", each=2)
 @pytest.mark.parametrize("flush", [True, False], ids=["flushed", "in the log"])
 @pytest.mark.parametrize("merged", range(4))
 def test_rows_of_three_contracts(table: FlusherTable, merged: int, flush: bool) -> None:

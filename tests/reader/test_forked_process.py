@@ -56,6 +56,7 @@ def test_a_child_of_one_that_only_imported_works(uri: str) -> None:
     assert in_child("pass", f"{OPENED}; assert rows.to_arrow().num_rows == 2", uri) == "done\n"
 
 
+@pytest.mark.in_turns("use", each=2)
 @pytest.mark.parametrize("use", USES)
 def test_a_child_of_one_that_had_read_says_what_to_do(use: str, uri: str) -> None:
     said = in_child(OPENED, USES[use], uri)

@@ -47,6 +47,7 @@ def pipeline(tmp_path: Path) -> Iterator[Pipeline]:
     made.close()
 
 
+@pytest.mark.in_turns("seed", each=3)
 @pytest.mark.parametrize("seed", range(3))
 def test_every_read_is_the_fold_of_what_is_durable(tmp_path: Path, seed: int) -> None:
     pipeline = Pipeline(tmp_path, SMALL, seed=seed, partitions=PARTITIONS, keyed_by=foreign_key)

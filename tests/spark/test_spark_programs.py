@@ -226,6 +226,7 @@ def test_a_program_by_spark_submit(table: FlusherTable, tmp_path: Path) -> None:
     assert driver.isdisjoint(e["pid"] for e in events if e["point"] == "dv.write")
 
 
+@pytest.mark.in_turns
 def test_a_compaction_by_spark_submit(table: FlusherTable, tmp_path: Path) -> None:
     """Small and worn fragments, in two groups: rows are those of the dict before and after."""
     for partition in (0, 1):

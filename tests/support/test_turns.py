@@ -23,12 +23,17 @@ def test_one(a): pass
 
 @pytest.mark.parametrize("a", range(3))
 def test_others(a): pass
+
+@pytest.mark.in_turns
+def test_whole(): pass
 """
 
 
-@pytest.mark.parametrize(("options", "twos", "ones"), [((), ["x-0", "x-2", "y-1"], 1), (("--every-case",), 6, 3)])
+@pytest.mark.parametrize(
+    ("options", "twos", "ones", "wholes"), [((), ["x-0", "x-2", "y-1"], 1, 0), (("--every-case",), 6, 3, 1)]
+)
 def test_a_run_has_some_and_every_case_all(
-    tmp_path: Path, options: tuple[str, ...], twos: list[str] | int, ones: int
+    tmp_path: Path, options: tuple[str, ...], twos: list[str] | int, ones: int, wholes: int
 ) -> None:
     file = tmp_path / "test_turns.py"
     file.write_text(TESTS)
@@ -49,3 +54,4 @@ def test_a_run_has_some_and_every_case_all(
     assert (two if isinstance(twos, list) else len(two)) == twos
     assert len([name for name in found if name.startswith("test_one")]) == ones
     assert len([name for name in found if name.startswith("test_others")]) == 3
+    assert found.count("test_whole") == wholes

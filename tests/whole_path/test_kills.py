@@ -208,6 +208,7 @@ def test_local_folder(kafka: KafkaBroker, topic_name: str, tmp_path: Path, seed:
     append_between_plan_and_commit(world, killed=True)
 
 
+@pytest.mark.in_turns("kind", each=3)
 @pytest.mark.parametrize("kind", REAL)  # s3, azure, gcs
 def test_a_store(
     kind: str, request: pytest.FixtureRequest, kafka: KafkaBroker, topic_name: str, tmp_path: Path, seed: int

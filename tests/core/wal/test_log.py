@@ -625,6 +625,7 @@ def test_no_verdict_on_the_fence_for_long(store: ScriptedStore, clock: ManualClo
         end_log(store, TASKS, clock, LOG, {NORTH: Sequence(0)}, OwnerId("new"))
 
 
+@pytest.mark.in_turns("seed", each=4)
 @pytest.mark.parametrize("seed", range(40))
 def test_writer_and_claimers_race(seed: int) -> None:
     """All claimers see the same end, and before it lies exactly what the writer knows to be durable."""

@@ -94,6 +94,7 @@ def merge_all(table: FlusherTable, limits: MergeLimits) -> None:
     table.check()
 
 
+@pytest.mark.in_turns("limits", "flush", each=2)
 @pytest.mark.parametrize("limits", [OPEN_ROWS, COMBINE, MergeLimits()], ids=["adopt", "combine", "default"])
 @pytest.mark.parametrize("flush", [True, False], ids=["flushed", "in the log"])
 def test_rows_of_three_contracts(table: FlusherTable, limits: MergeLimits, flush: bool) -> None:

@@ -47,6 +47,7 @@ def keep(table: FlusherTable, *names: str) -> None:
             row.setdefault(name, None)
 
 
+@pytest.mark.in_turns("name", "limits", each=2)
 @pytest.mark.parametrize("limits", [OPEN_ROWS, COMBINE, IN_PLACE], ids=["adopt", "combine", "in place"])
 @pytest.mark.parametrize("name", VALUES)
 def test_patches_keep_values_and_upserts_leave_null(tmp_path: Path, name: str, limits: MergeLimits) -> None:

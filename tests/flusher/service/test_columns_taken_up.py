@@ -151,6 +151,7 @@ def test_before_a_round(table: FlusherTable, change: str, limits: Any) -> None:
     table.check()
 
 
+@pytest.mark.in_turns("change", "kill", each=2)
 @pytest.mark.parametrize(("change", "kill"), [("drop", False), ("all", False), ("all", True)])
 def test_within_the_steps_of_a_round(tmp_path: Path, change: str, kill: bool) -> None:
     """At each call that a round makes to the table."""

@@ -96,6 +96,7 @@ def done(table: FlusherTable, name: str, foreign: tuple[str, ...] = ()) -> None:
     assert foreign_columns(pinned, table.contract) == foreign
 
 
+@pytest.mark.in_turns("name", "limits", each=2)
 @pytest.mark.parametrize("name", WIDER)
 @pytest.mark.parametrize("limits", [OPEN_ROWS, COMBINE], ids=["adopt", "combine"])
 def test_rows_of_before_wait_while_a_column_is_widened(table: FlusherTable, name: str, limits: Any) -> None:
@@ -284,6 +285,7 @@ def test_columns_that_were_added_since_it_was_asked_for(table: FlusherTable) -> 
     table.check()
 
 
+@pytest.mark.in_turns("type_", "then", each=2)
 @pytest.mark.parametrize("type_", [pa.float32(), pa.large_string(), pa.list_(pa.float16())], ids=str)
 @pytest.mark.parametrize("then", ["adopt", "drop"])
 def test_a_member_of_another_program(table: FlusherTable, then: str, type_: pa.DataType) -> None:

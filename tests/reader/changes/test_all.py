@@ -215,7 +215,7 @@ def made(tmp_path: Path) -> Iterator[Callable[..., History]]:
         history.pipeline.close()
 
 
-@pytest.mark.in_turns("seed", each=3)
+@pytest.mark.in_turns("seed", each=5)
 @pytest.mark.parametrize("seed", range(9))
 def test_changes_lead_from_each_state_to_each_later_one(
     made: Callable[..., History], monkeypatch: pytest.MonkeyPatch, seed: int

@@ -39,7 +39,7 @@ def history(world: Conflicted, rng: random.Random) -> list[State]:
     return states
 
 
-@pytest.mark.in_turns("seed", each=2)
+@pytest.mark.in_turns("seed", each=4)
 @pytest.mark.parametrize("seed", range(4))
 def test_changes_lead_from_state_to_state_or_a_conflict_is_named(tmp_path: Path, seed: int) -> None:
     world = Conflicted(tmp_path, history_window_s=24 * 3600)

@@ -421,11 +421,13 @@ def test_a_step_that_is_not_proven_is_not_taken(history: History, unproven: str)
 # -- random histories ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.in_turns("seed", each=2)
 @pytest.mark.parametrize("seed", range(6))
 def test_random_histories_of_the_twin(seed: int) -> None:
     check_random(History(None, seed), pairs=40)
 
 
+@pytest.mark.in_turns("seed", "stable_row_ids", each=2)
 @pytest.mark.parametrize(("seed", "stable_row_ids"), [(1, False), (2, False), (3, False), (4, True)])
 def test_random_histories_of_lance_tables(tmp_path: Path, seed: int, stable_row_ids: bool) -> None:
     check_random(History(tmp_path / "table", seed, stable_row_ids=stable_row_ids), pairs=30)

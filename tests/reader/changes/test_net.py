@@ -84,6 +84,7 @@ def _steps(pipeline: Pipeline) -> list[Callable[[], object]]:
     return [produce, produce, merge, pipeline.merge_all, lambda: compacted(pipeline)]
 
 
+@pytest.mark.in_turns("seed", "columns", each=2)
 @pytest.mark.parametrize(("seed", "columns"), [(1, None), (2, None), (3, EVERY_TYPE), (4, EVERY_TYPE)])
 def test_the_changes_between_two_receipts_lead_from_one_state_to_the_other(
     tmp_path: Path, seed: int, columns: pa.Schema | None

@@ -48,7 +48,7 @@ def pipeline(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Pipelin
     made.close()
 
 
-@pytest.mark.in_turns("seed", each=2)
+@pytest.mark.in_turns("seed", each=4)
 @pytest.mark.parametrize("seed", range(4))
 def test_every_read_is_the_fold_of_what_is_durable(tmp_path: Path, seed: int) -> None:
     pipeline = Pipeline(tmp_path, EVERY_TYPE, seed=seed)

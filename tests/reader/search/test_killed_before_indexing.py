@@ -113,6 +113,7 @@ def check(made: Searched, opened: Table, query: list[float]) -> None:
     assert rows["_relevance_score"].to_pylist() == pytest.approx(sorted(right.values(), reverse=True)[:K], rel=1e-5)
 
 
+@pytest.mark.in_turns("where", each=3)
 @pytest.mark.parametrize("where", WHERE)
 def test_searches_before_between_and_after(made: Searched, where: str) -> None:
     opened, vector = open_table(made.uri), [9.0] * WIDTH

@@ -560,6 +560,7 @@ def test_folders_and_files_that_are_none(filled: World, tmp_path: Path) -> None:
 # -- any order -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.in_turns("seed", each=4)
 @pytest.mark.parametrize("seed", range(12))
 def test_random_loads_and_streams(tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)
