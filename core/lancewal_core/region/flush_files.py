@@ -320,8 +320,9 @@ def decode_side(data: bytes, file: SideFile, schema: pa.Schema) -> pa.Table:
 
 
 def with_columns(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Return rows that were read with the types of ``schema``; ``ObjectCorrupt``, or an error of Arrow, if they have other
-    columns, or nulls where there may be none."""
+    """Return rows that were read with the types of ``schema``.  Raises ``ObjectCorrupt``, or an error of Arrow, if they
+    have other columns, or nulls where there may be none.
+    """
     if rows.schema.names != schema.names:
         raise ObjectCorrupt(f"expected the columns {schema.names}")
     found = rows.cast(schema)

@@ -72,8 +72,8 @@ class FlusherMetrics(ServiceMetrics):
         """Regions that the last round left since too many of their keys are in conflict."""
 
     def works_by(self, contract: Contract) -> None:
-        """Set the metrics of the contract version that the flusher follows, and of the widenings that the contract
-        requests.
+        """Set the metrics of ``contract``, which the flusher now follows: its version, and the age of its oldest open
+        widening.
         """
         self._shown.contract_version.set(contract.version)
         since_ms = min((open_.since_ms for open_ in open_widenings(contract)), default=None)

@@ -88,7 +88,7 @@ def merge_runs(
 
 
 def run_regions(regions: RegionList) -> tuple[RunRegion, ...]:
-    """Return regions in the form in which a run lists them."""
+    """Return the regions of a list as a key run records them."""
     return tuple(RunRegion(name=found.region.name, position=found.position) for found in regions.regions)
 
 

@@ -49,7 +49,7 @@ padding."""
 
 
 class Metadata(Protocol):
-    """Upper bound of the bytes that metadata columns take beyond slots of fixed size."""
+    """Bounds of the memory that the metadata columns of records take, in addition to a fixed size for each row."""
 
     def growth(self, records: Records, headers: HeaderColumns | None) -> Weights | int: ...
 

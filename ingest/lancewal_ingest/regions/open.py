@@ -144,7 +144,9 @@ def open_regions(
     answers: dict[Region, Opened | LancewalError] = {}
 
     def go_on(found: Mapping[Region, T | LancewalError]) -> dict[Region, T]:
-        """Return the values of regions without an error; an error is the region's answer."""
+        """Return the values of the regions without an error, for the next step.  Errors become the answers of their
+        regions.
+        """
         answers.update({region: error for region, error in found.items() if isinstance(error, LancewalError)})
         return {region: value for region, value in found.items() if not isinstance(value, LancewalError)}
 

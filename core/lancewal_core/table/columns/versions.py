@@ -69,7 +69,11 @@ class Mark:
         return " ".join([f"{self.made or ''}..{self.growing}", *map(str, self.added)])
 
     def is_ahead(self, contract: Contract) -> bool:
-        """Return whether the change that has grown the version may yet store its contract, above ``contract``."""
+        """Return whether an unfinished change has already changed the table version, but its contract may not be stored
+        yet.
+
+        ``contract``: the newest contract known.
+        """
         return self.growing is not None and columns_version(self.growing) > contract.version
 
 
@@ -233,7 +237,7 @@ def _held(pinned: PinnedTable) -> dict[int, list[int]]:
 
 
 def held_together(pinned: PinnedTable) -> frozenset[frozenset[int]]:
-    """Return the ids of the fields that the data files of a fragment have, of each fragment."""
+    """Return a set of field ids for each fragment: the fields that are in its data files.  Equal sets come once."""
     found: dict[int, set[int]] = {}
     for id_, fragments in _held(pinned).items():
         for fragment in fragments:

@@ -71,7 +71,7 @@ class Needs:
 
 @dataclass(frozen=True, slots=True)
 class Age:
-    """Age of what is needed.  Times are in milliseconds since 1970."""
+    """Age of the versions and log entries that a subscription needs.  Times are in milliseconds since 1970."""
 
     merged_ms: int | None
     """When the first needed generation was merged; None: none is."""

@@ -90,7 +90,10 @@ def has_no_literal(type_: pa.DataType) -> bool:
 
 
 def comparable(value: Value, type_: pa.DataType) -> bool:
-    """Whether Lance compares the literal exactly with a type other than a number, day or time."""
+    """Return whether Lance compares ``value`` exactly with values of ``type_``.
+
+    ``type_`` is not an integer, a day or a time.
+    """
     if pa.types.is_floating(type_):
         return isinstance(value, decimal.Decimal)
     if type_ in (pa.string(), pa.large_string()):
