@@ -23,7 +23,6 @@ from lancewal_core.table.watermarks import Watermarks
 from lancewal_flusher.merge.plan import MergeLimits
 from lancewal_reader.commands.options import RowsAsked
 from lancewal_reader.commands.read import command as read_command
-from lancewal_reader.forms.row_output import RowOutput
 from lancewal_reader.plan import strong
 from lancewal_reader.point.receipt import receipt_of
 from lancewal_reader.spark.source import pin_read
@@ -114,7 +113,7 @@ def test_a_key_in_the_deltas_of_two_regions(
         assert raised.value.where["keys"] == 1
         assert "secret" not in str(raised.value)
     assert by_key(open_table(pipeline.uri).to_arrow(consistency="eventual")) == merged
-    read_command(RowsAsked(pipeline.uri, output=RowOutput.JSONL))
+    read_command(RowsAsked(pipeline.uri, output="jsonl"))
     assert "left out: unmerged records of 1 key in conflict, through partitions [" in capsys.readouterr().err
 
 
@@ -139,7 +138,7 @@ def test_a_key_that_waits_for_a_decision(
     assert eventual["a"].to_pylist() == [1]
     assert left_out_of(eventual.schema).waiting == 1
     pipeline.merge_all()
-    read_command(RowsAsked(pipeline.uri, output=RowOutput.JSONL))
+    read_command(RowsAsked(pipeline.uri, output="jsonl"))
     assert "left out: 1 key in conflict, to be decided\n" in capsys.readouterr().err
     assert "came through two partitions" in caplog.messages[-1]
     assert "unmerged" not in caplog.messages[-1]

@@ -19,7 +19,7 @@ from lancewal_reader.commands.options import (
     say_left_out,
     say_receipt,
 )
-from lancewal_reader.forms.row_output import Destination, RowOutput
+from lancewal_reader.forms.row_output import Destination
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class ChangesAsked(OpenAsked):
         bool, typer.Option("--follow", help="Go on with later changes, as JSON lines, until interrupted.")
     ] = False
     columns: ColumnsOption = ""
-    output: FormOption = RowOutput.TEXT
+    output: FormOption = "text"
     to: ToOption = None
     guard_formulas: GuardOption = False
 
@@ -73,9 +73,9 @@ def command(asked: ChangesAsked, filter: FilterOption = "") -> None:
         raise InvalidInput(
             f"give --start, such as the receipt of an earlier read or earliest, or --subscription: {given}"
         )
-    if asked.follow and (asked.end or asked.to or asked.output not in (RowOutput.TEXT, RowOutput.JSONL)):
+    if asked.follow and (asked.end or asked.to or asked.output not in ("text", "jsonl")):
         raise InvalidInput("--follow writes JSON lines to stdout, without an end: leave out --end, --to and --output")
-    form = RowOutput.JSONL if asked.follow else asked.output
+    form = "jsonl" if asked.follow else asked.output
     destination = Destination(form, asked.to, asked.guard_formulas)
     table, columns, where = asked.open(), names_of(asked.columns), filter or None
     subscriptions, name = table.subscriptions(), asked.subscription

@@ -143,7 +143,7 @@ class RowsAsked(ReadAsked):
     """Options of a command that reads and writes rows."""
 
     columns: ColumnsOption = ""
-    output: FormOption = RowOutput.TEXT
+    output: FormOption = "text"
     to: ToOption = None
     guard_formulas: GuardOption = False
 

@@ -7,9 +7,8 @@ import io
 import json
 import sys
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, assert_never
+from typing import IO, TYPE_CHECKING, Literal, TypeAlias, assert_never
 
 from lancewal_core.cli.output import aligned, json_text, one_line, stdout_taken
 from lancewal_core.errors import InvalidInput
@@ -21,13 +20,8 @@ _FORMULA = ("=", "+", "-", "@", "\\t", "\\r")
 """Beginnings of texts that spreadsheets take for a formula; tab and carriage return as they are shown."""
 
 
-class RowOutput(StrEnum):
-    """Format in which rows are written.  ``jsonl``: one JSON object per line.  ``arrow``: an Arrow IPC file."""
-
-    TEXT = "text"
-    JSONL = "jsonl"
-    CSV = "csv"
-    ARROW = "arrow"
+RowOutput: TypeAlias = Literal["text", "jsonl", "csv", "arrow"]
+"""Form of written rows.  ``jsonl``: one object a line; ``arrow``: an Arrow IPC file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +37,7 @@ class Destination:
     def __post_init__(self) -> None:
         if self.to is None and sys.stdout is None:
             raise InvalidInput("stdout is closed: name a file by --to")
-        if self.output is RowOutput.ARROW and self.to is None and sys.stdout.isatty():
+        if self.output == "arrow" and self.to is None and sys.stdout.isatty():
             raise InvalidInput("--output arrow writes bytes: name a file by --to, or redirect stdout")
 
     def write(self, rows: pa.RecordBatchReader) -> None:
@@ -65,18 +59,18 @@ def _write(rows: pa.RecordBatchReader, output: RowOutput, file: IO[bytes], guard
     from lancewal_reader.forms.plain_rows import plain_rows
 
     match output:
-        case RowOutput.ARROW:
+        case "arrow":
             # Uncompressed buffers begin at any multiple of 8 bytes.  Lance and other readers in Rust fail at a decimal that
             # does not begin at a multiple of 16.  Decompressed buffers begin where every type can be read.
             with pa.ipc.new_file(file, rows.schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as writer:
                 for batch in rows:
                     writer.write_batch(batch)
-        case RowOutput.JSONL:
+        case "jsonl":
             for batch in rows:
                 for row in plain_rows(batch):
                     text = json.dumps(row, ensure_ascii=False, allow_nan=False)
                     file.write(json_text(text).encode() + b"\n")
-        case RowOutput.CSV:
+        case "csv":
             # Numbers and times begin with a sign too.
             guarded = [guard_formulas and (pa.types.is_string(t) or pa.types.is_binary(t)) for t in rows.schema.types]
             cells = [_guarded if yes else _text for yes in guarded]
@@ -84,7 +78,7 @@ def _write(rows: pa.RecordBatchReader, output: RowOutput, file: IO[bytes], guard
             for batch in rows:
                 for row in plain_rows(batch):
                     file.write(_csv_line([cell(value) for cell, value in zip(cells, row.values(), strict=True)]))
-        case RowOutput.TEXT:
+        case "text":
             lines = [[_shown(v) for v in row.values()] for batch in rows for row in plain_rows(batch)]
             file.write(_table([_shown(name) for name in rows.schema.names], lines).encode())
         case _:

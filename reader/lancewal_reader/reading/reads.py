@@ -357,7 +357,7 @@ class Reads:
         if wanted.keys is not None:
             found = lookup_plan(state, chosen.columns, wanted.keys)
             return iter(found.to_batches(max_chunksize=batch_rows(found.schema)))
-        batches = scan_plan(state, chosen.columns, chosen.filter, self._lookup)
+        batches = scan_plan(state, chosen.columns, chosen.filter, self._lookup.at_hand)
         first = next(batches, None)
         return batches if first is None else chain((first,), batches)
 

@@ -16,7 +16,7 @@ import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -39,6 +39,8 @@ from lancewal_reader.unmerged.portions import has_more_than
 BATCH_ROWS = 65_536
 """Most rows of a batch; fewer where rows are wide (``batch_rows``)."""
 BATCH_BYTES = 32 << 20
+AtHand: TypeAlias = Callable[[PinnedTable, Sequence[str]], bool]
+"""Function that tells whether all rows of a version are found by these key columns, without reading anything."""
 _LOOKED_UP_ONE_OF = 16
 """Keys are looked up if there is at most one unmerged record for this many merged rows.  To look up a key costs about as
 much as to compare fifty keys."""
@@ -94,12 +96,12 @@ class OpenState:
 
 
 def scan_plan(
-    state: OpenState, columns: Sequence[str], filter: str | None, lookup: Lookup | None = None
+    state: OpenState, columns: Sequence[str], filter: str | None, at_hand: AtHand | None = None
 ) -> Iterator[pa.RecordBatch]:
     """Yield all rows of the state.  The delta is loaded before the first batch, and held until the last.
 
-    ``lookup`` may find the merged rows that the delta hides.  Without it, or if it would be slower, all keys are
-    compared.
+    ``at_hand``: whether the key index may find the merged rows that the delta hides (``KeyLookup.at_hand``).  Without
+    it, or if a lookup would be slower, all keys are compared.
     """
     context, pinned = state.context, state.pinned
     whole, scan = context.rows, partial(pinned.scan, filter=filter)
@@ -115,7 +117,7 @@ def scan_plan(
     def mask() -> KeySet:
         return unmerged().mask
 
-    hidden = None if lookup is None else _hidden(state, mask, lookup)
+    hidden = None if at_hand is None else _hidden(state, mask, at_hand)
     if hidden is not None:
         unmerged()
         scan = partial(pinned.scan, rows=AllBut(hidden), filter=filter)
@@ -126,13 +128,7 @@ def scan_plan(
     yield from rows.to_batches(max_chunksize=batch_rows(rows.schema))
 
 
-class Lookup(Protocol):
-    """The part of the key index (``lookup.KeyLookup``) that a scan uses."""
-
-    def at_hand(self, pinned: PinnedTable, names: Sequence[str]) -> bool: ...
-
-
-def _hidden(state: OpenState, mask: Callable[[], KeySet], lookup: Lookup) -> npt.NDArray[np.uint64] | None:
+def _hidden(state: OpenState, mask: Callable[[], KeySet], at_hand: AtHand) -> npt.NDArray[np.uint64] | None:
     """Return the merged rows that the delta hides, if they are known, or found faster than by reading all keys of the
     table."""
     context, pinned, plan = state.context, state.pinned, state.plan
@@ -140,7 +136,7 @@ def _hidden(state: OpenState, mask: Callable[[], KeySet], lookup: Lookup) -> npt
     if known is not None:
         return known
     rows = sum(fragment.live_rows for fragment in pinned.fragments())
-    if has_more_than(rows // _LOOKED_UP_ONE_OF, plan.deltas) or not lookup.at_hand(pinned, context.rows.primary_key):
+    if has_more_than(rows // _LOOKED_UP_ONE_OF, plan.deltas) or not at_hand(pinned, context.rows.primary_key):
         return None
     return state.hidden(mask())
 

@@ -100,22 +100,7 @@ def parse_options(options: Mapping[str, str]) -> SparkOptions:
             "CREATE TABLE ... USING lancewal makes a table that cannot be read: Spark keeps its options, and gives them to no "
             f"read of a Python source. Instead {_VIEW}"
         )
-    found: dict[str, str] = {}
-    for given, value in options.items():
-        plain = _plain(given)
-        if plain == _plain(COUNT):
-            continue
-        if plain in _POINTS:
-            if "at" in found:
-                raise InvalidInput("options at, versionAsOf and timestampAsOf each say what is read: give one of them")
-            plain, value = "at", _POINTS[plain] + value.strip()
-        name = _NAMES.get(_ALIASES.get(plain, plain))
-        if name is None:
-            raise InvalidInput(_refusal(given))
-        if name in found and found[name] != value:
-            other = "'table' and 'path' name different tables" if name == "table" else f"{name!r} is there twice"
-            raise InvalidInput(f"options {other}: give one of them")
-        found[name] = value
+    found = _by_name(options)
     if not found.get("table"):
         # Spark 4.0 to 4.3 give no option at all where a table of their catalog is read or written.
         lost = "" if options else f". A table made by CREATE TABLE has lost it in Spark: {_VIEW}"
@@ -160,6 +145,27 @@ def parse_options(options: Mapping[str, str]) -> SparkOptions:
         count,
         feed,
     )
+
+
+def _by_name(options: Mapping[str, str]) -> dict[str, str]:
+    """Return the options by their own names.  Raises ``InvalidInput`` if one is unknown or given twice."""
+    found: dict[str, str] = {}
+    for given, value in options.items():
+        plain = _plain(given)
+        if plain == _plain(COUNT):
+            continue
+        if plain in _POINTS:
+            if "at" in found:
+                raise InvalidInput("options at, versionAsOf and timestampAsOf each say what is read: give one of them")
+            plain, value = "at", _POINTS[plain] + value.strip()
+        name = _NAMES.get(_ALIASES.get(plain, plain))
+        if name is None:
+            raise InvalidInput(_refusal(given))
+        if name in found and found[name] != value:
+            other = "'table' and 'path' name different tables" if name == "table" else f"{name!r} is there twice"
+            raise InvalidInput(f"options {other}: give one of them")
+        found[name] = value
+    return found
 
 
 def _address(table: str, catalog: StoredCatalog | None) -> str:
