@@ -120,7 +120,7 @@ class FlusherEvents(ServiceEvents):
     )
     catalog_differs = warning(
         "An entry of the catalog differed from the table's contract, or a cut is missing or incomplete. `text` says what "
-        "a person does, or what the flusher has mended.",
+        "a person does, or what the flusher has corrected.",
         *("name", "kind", "mended", "text"),
     )
     catalog_check_failed = warning(

@@ -95,7 +95,7 @@ def explained(error: BaseException, act: str, topic: str, servers: str = "", hea
     if code is not None and code > 0:  # the brokers' own, such as the coordinator of a group that is being chosen
         answer = f"Kafka at {servers} answers with an error: " if servers else ""
         return KafkaUnavailable(
-            f"{answer}{act}: {_text(error)}{more}; it may pass by itself: try again, else look at the brokers' logs",
+            f"{answer}{act}: {_text(error)}{more}; the error may be transient: try again, or look at the brokers' logs",
             topic=topic,
         )
     if _REFUSED.search(heard):

@@ -106,7 +106,7 @@ class Subscriptions:
             behind = _behind(found, Receipt.parse(before.receipt))
             if behind is not None and not back:
                 raise InvalidInput(
-                    f"subscription {name} is at a receipt with {behind}, and this one has less. To go back, commit it with "
+                    f"subscription {name} is at a newer receipt, with {behind}. To go back to this one, commit it with "
                     "back=True"
                 )
             return behind is None

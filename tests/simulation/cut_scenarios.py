@@ -216,7 +216,7 @@ def record_is_not_taken_back() -> None:
         raise CatalogUnavailable("it does not answer")
 
     two.catalog.before += [unavailable, lambda: drop_left_over(two.catalog, two.first.checker.table, _NAME)]
-    with stops(CatalogUnavailable, says="and it is incomplete: somebody dropped the snapshot june-"):
+    with stops(CatalogUnavailable, says="and it is incomplete: another process dropped the snapshot june-"):
         two.maker.make(_NAME)
     require(two.catalog.cut(_NAME) is not None, "there is no cut")
     two.somebody("c").drop(_NAME)

@@ -190,9 +190,9 @@ def merged_position(
         with step(_LOOKING):
             plan = plan_watermark(context)
         if plan is None:
-            _mend(asked, dry_run, [told("what is merged is known: nothing to do")], list)
+            _mend(asked, dry_run, [told("the merged positions are known: nothing to do")], list)
         else:
-            conclusion = None if yes else "these merged positions are recorded"
+            conclusion = None if yes else "the command records these merged positions"
             _mend(asked, dry_run, plan.lines(), lambda: accept_watermark(context, plan), conclusion)
 
 

@@ -185,7 +185,7 @@ def repair_restored(context: RepairContext, plan: RestoredPlan) -> list[Told]:
         found = context.watermarks.decide(record, _STORED[plan.choice])
         if (found.regions, found.conflicts) != (record.regions, record.conflicts):
             raise RepairRefused(
-                f"somebody has decided otherwise about the restore at table version {record.version}: look at `lancewal "
+                f"another decision was recorded about the restore at table version {record.version}: look at `lancewal "
                 "status`",
                 version=record.version,
             )

@@ -107,7 +107,7 @@ class SegmentPlan:
     def lines(self) -> list[Told]:
         """Return sentences about the damage, the losses, and the generations that are to be flushed."""
         if self.problem is None:
-            return [told(f"{self.key} is sound: nothing to do", object=self.key)]
+            return [told(f"{self.key} is not damaged: nothing to do", object=self.key)]
         lost = [one.told() for g in self.needed for one in g.given_up]
         found = [
             told(self.problem, object=self.key, problem=self.problem),

@@ -33,8 +33,8 @@ from lancewal_core.rows.schema import OFFSET, OP, PRESENT, TIMESTAMP
 from lancewal_core.table.contract import Contract
 
 _COMPACTED = "the topic is compacted: Kafka may have removed older records"
-_REPLACED = "the topic lost its tail once: its earlier records may not be those that ingest read"
-_COLUMNS_UNKNOWN = "columns were changed, and the WAL that says by which columns earlier records were taken is trimmed"
+_REPLACED = "the topic once lost its newest records: records at old offsets may not be those that ingest read"
+_COLUMNS_UNKNOWN = "columns were changed, and the part of the WAL that shows the columns of earlier records is trimmed"
 _DROPPED = "a restore dropped what was merged before (`lancewal repair restored --rows-since drop`)"
 
 

@@ -162,5 +162,5 @@ def change_table(
     shown = "no such entry" if seen is None else f"it at {seen.uri}"
     raise CatalogRefused(
         f"the catalog {catalog.where} refused {TRIES_MAX} times to change the entry of {name}, and shows {shown}. The entry "
-        "was not changed. Correct the server: it may name the folders of its root by itself"
+        "was not changed. Correct the server: it may choose the names of folders in its root itself"
     )

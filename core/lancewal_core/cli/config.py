@@ -62,7 +62,7 @@ def init(
     from lancewal_core.errors import InvalidInput, InvalidSettings
 
     if [bool(from_subject), from_schema is not None, bool(from_debezium)].count(True) != 1:
-        raise InvalidInput("name one source: --from-subject NAME, --from-schema FILE, or --from-debezium TOPIC")
+        raise InvalidInput("give one source: --from-subject NAME, --from-schema FILE, or --from-debezium TOPIC")
     if to is None and "*" in from_debezium:
         raise InvalidInput(
             "--from-debezium with * may match several topics: name a folder for their files by --to FOLDER"

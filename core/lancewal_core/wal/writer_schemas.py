@@ -102,7 +102,7 @@ class StoredSchema(StoredVersion):
         parsed = paths.parse_writer_schema_version(where)
         if parsed is not None and parsed[1] == 1 and found.since:
             raise ObjectCorrupt(
-                f"{where} is corrupt: version 1 of a schema counts from the first record on", object=where
+                f"{where} is corrupt: version 1 of a schema must apply from the first record on", object=where
             )
         return found
 

@@ -155,7 +155,9 @@ def _compared(entry: TableEntry, contract: Contract | LancewalError) -> _Found |
         moved = f"If its folder was moved, `lancewal catalog register {entry.name} -t ADDRESS`. If it is gone, {forget}"
         return found("table-missing", f"there is no lancewal table at {entry.uri}. {moved}")
     if isinstance(contract, TableDropped):
-        return found("dropped", f"{contract}. `lancewal table drop -t {entry.uri}` mends the entry, which says active")
+        return found(
+            "dropped", f"{contract}. `lancewal table drop -t {entry.uri}` corrects the entry, which says active"
+        )
     if isinstance(contract, LancewalError):
         return found("unreadable", f"the contract cannot be read: {contract.kind}: {contract}")
     if contract.place is not None and not same_place(contract.place, place_of(entry.uri)):

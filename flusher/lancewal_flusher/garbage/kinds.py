@@ -3,7 +3,7 @@
 An *orphan* is never deleted by garbage collection, since nothing says whose it is.  Orphans are
  * a key that no parser knows,
  * an object of a region that the contract does not name (of a topic before ``table alter --topic-id``),
- * a probe that a killed process left.
+ * a probe object that a killed process left.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def orphans(listed: Iterable[ObjectInfo], contract: Contract, now_ms: int, flush
         if (of := flushes.region_outside(info.key, regions)) is not None:
             return f"a generation of its flush is of the partition {of.name}, which the table's contract does not name"
         if kind.collected is Collected.NEVER_BUT_SHOWN and now_ms - info.modified_ms >= PROBE_KEPT_MS:
-            return "a probe that a killed process left"
+            return "a probe object that a killed process left"
         return None
 
     found = [Orphan(info.key, info.size, why) for info in listed if (why := reason(info)) is not None]

@@ -177,9 +177,8 @@ class FlusherMetricTable(StoreMetricTable, ServiceMetricTable, prefix="lancewal_
         "such a catalog."
     )
     cut_age_seconds = gauge(
-        "Time since the moment as of which a moving cut that this process publishes has all tables; before the first "
-        "publication since the process began. It grows while a table holds the cut back, or the catalog or the brokers do "
-        "not answer.",
+        "Age of the state that a moving cut shows of its tables; before this process first publishes the cut, the time since "
+        "the process began. It grows while a table holds the cut back, or the catalog or the brokers do not answer.",
         "cut",
     )
     cut_held_seconds = gauge(

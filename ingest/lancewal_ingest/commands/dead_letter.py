@@ -32,7 +32,9 @@ def list_(
             help="Only letters from this time on: 24h for the last 24 hours, or 2026-01-31T00:00:00Z.", metavar="TIME"
         ),
     ] = "",
-    until: Annotated[str, typer.Option(help="Only letters before this time, in the same forms.", metavar="TIME")] = "",
+    until: Annotated[
+        str, typer.Option(help="Only letters before this time; same formats as --since.", metavar="TIME")
+    ] = "",
 ) -> None:
     """Count the letters of the dead-letter topic by kind and column, with the times of the first and the last.
 

@@ -25,21 +25,21 @@ KEY_DIFFERS = "key_differs"
 
 KINDS: dict[str, str] = {
     TOO_LARGE: "key, value and headers together are longer than record_bytes_max, or the row takes more than 512 MiB",
-    "unreadable_header": "the name of a header is not UTF-8, so nobody knows what the record does",
+    "unreadable_header": "the name of a header is not UTF-8, so the record's operation is unknown",
     "cut_letter": "a dead letter without its record's value, produced to the table's topic as if it were the record",
-    "unknown_header": "a header whose name begins with lancewal. is neither lancewal.op nor one of a whole dead letter",
-    "unknown_op": "the header lancewal.op is there twice, is not upsert, patch or delete, or stands beside an envelope",
+    "unknown_header": "a header begins with lancewal. and is neither lancewal.op nor a header of a complete dead letter",
+    "unknown_op": "the header lancewal.op comes twice, is not upsert, patch or delete, or comes with an envelope",
     "patch_not_allowed": "a patch, and the table's contract does not allow patches",
     "null_value": "no value, but the operation needs one, or the Kafka key cannot say what to delete",
     WRONG_FORMAT: "the value is of another format than the table's, such as a schema registry's or Debezium's",
     "unknown_schema": "the schema registry did not know the schema that the value names, or no process has stored it",
-    "unusable_schema": "the schema that the value names or has is not valid, or cannot fill the table's columns",
-    OTHER_RECORD: "a record of another name than table.format.record, in a topic of several types",
+    "unusable_schema": "the schema that the value names or contains is not valid, or does not fit the table's columns",
+    OTHER_RECORD: "a record with another name than table.format.record, in a topic with several record types",
     "patch_fields": "a patch whose header lancewal.fields is missing, or names a column that its schema does not have",
     "too_deep": "objects, arrays, records or maps are nested deeper than any column can be",
     "not_json": "not UTF-8, or not one JSON value",
-    "malformed": "the bytes are not one value of the schema that they name or have",
-    "duplicate_member": "a JSON object has a member twice, or under a present and a former name",
+    "malformed": "the bytes are not exactly one value of the schema that they name or contain",
+    "duplicate_member": "a JSON object has a member twice, or under its current and a former name",
     TRUNCATE: "the source table was truncated. Such a record never has a dead letter",
     ENVELOPE: "the envelope around the row names no operation, or lacks the row that its operation needs",
     "not_an_object": "JSON, but not an object",
@@ -48,8 +48,8 @@ KINDS: dict[str, str] = {
     "type": "a value does not have the JSON form of its column, or its schema has a type that does not fit the column",
     "range": "a value has the right form, but its column cannot hold it exactly",
     UNAVAILABLE_VALUE: "a connector could not read a value, and the table cannot keep the former one",
-    KEY_FORM: "the Kafka key is missing or not of the table's format, and is compared with the row or needed by deletes",
-    KEY_DIFFERS: "the Kafka key is compared with the row, and is that of another row",
+    KEY_FORM: "the Kafka key is missing or not in the table's format, but deletes or comparisons with rows need it",
+    KEY_DIFFERS: "the Kafka key is that of another row (keys are compared with rows)",
     KEY_FORM_CHANGED: "the Kafka key is the row's, but names another schema than the table's keys",
 }
 """Kinds of rejection and what they mean.  If several apply to a record, it nearly always gets the first of them here."""
@@ -65,9 +65,9 @@ _FOUND_MAX = 100
 PASSED_OVER: dict[str, str] = {
     "heartbeat": "a heartbeat of the connector, which says only that it is alive",
     "transaction": "the begin or the end of a transaction at the source",
-    OTHER_RECORD: "a record of another name than table.format.record, and table.on_other_record is ignore",
-    "snapshot_row": "a row that a snapshot of the source has read, and table.snapshot_rows is skip",
-    "message": "a logical message that somebody wrote into the source's log, which belongs to no table",
+    OTHER_RECORD: "a record with another name than table.format.record, while table.on_other_record is ignore",
+    "snapshot_row": "a row from a snapshot of the source, while table.snapshot_rows is skip",
+    "message": "a logical message in the source's log, which belongs to no table",
 }
 """Kinds of records that are passed over, and what they are.  An entry does not list them: they are gaps in it."""
 

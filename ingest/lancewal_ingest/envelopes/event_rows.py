@@ -36,7 +36,7 @@ CHANGED = "source.ts_ms"
 """Member with the time of a change in the database; of a snapshot's row, with the time of the read."""
 _PREFIX = "envelope."
 ROW, DELETE = "row", "delete"
-"""What an event may be, beside the kinds that are passed over."""
+"""Kinds of events that are not passed over."""
 
 
 @dataclass(frozen=True, slots=True)

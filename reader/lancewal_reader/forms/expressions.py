@@ -56,7 +56,9 @@ def sql_of(expression: pc.Expression) -> str:
 
 
 def _refused(expression: pc.Expression, why: str) -> InvalidInput:
-    return InvalidInput(f"filter {str(expression)[:200]}: an expression cannot have {why}; say it in SQL, as text")
+    return InvalidInput(
+        f"filter {str(expression)[:200]}: an expression cannot have {why}; write the filter as text, in SQL"
+    )
 
 
 Tokens = list[tuple[str, str]]

@@ -75,7 +75,7 @@ def region_key_of(contract: Contract, value: object) -> RegionKey:
     """Return the region key that a user gave.  Raises ``InvalidInput`` if the table cannot have this region key."""
     if (codec := contract.key_codec) is None or not contract.rows_tell_partition:
         raise InvalidInput(
-            f"region_key: rows of this table do not tell their partition ({contract.why_rows_do_not_tell}), so all "
+            f"region_key: rows of this table do not show their partition ({contract.why_rows_do_not_tell}), so all "
             "unmerged rows are read. Leave region_key out"
         )
     names = contract.region_key

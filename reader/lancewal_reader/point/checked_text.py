@@ -37,7 +37,7 @@ def unchecked(text: str) -> bytes:
         raise ValueError("the text is damaged: it is not base64url") from None
     data, checksum = whole[:-_CHECKSUM_BYTES], whole[-_CHECKSUM_BYTES:]
     if google_crc32c.value(data) != int.from_bytes(checksum, "big") or len(checksum) < _CHECKSUM_BYTES:
-        raise ValueError("the text is damaged: its checksum does not agree")
+        raise ValueError("the text is damaged: its checksum does not match")
     return data
 
 

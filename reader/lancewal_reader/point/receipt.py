@@ -136,5 +136,5 @@ def _read(word: str) -> Receipt:
     }
     receipt = Receipt(TableUuid(uuid), TableVersion(version), positions, place, left_out)
     if reader.left or str(receipt) != word:
-        raise ValueError("it is not as a receipt is written")
+        raise ValueError("it does not have the form of a receipt")
     return receipt

@@ -189,4 +189,4 @@ def _read(word: str) -> Token:
         token = Token(positions, frozenset(records))
         if not reader.left and str(token) == word:
             return token
-    raise ValueError("it is not as a token is written")
+    raise ValueError("it does not have the form of a token")

@@ -114,8 +114,8 @@ def put_entry(catalog: StoredCatalog, settings: Settings, name: str, contract: C
         written = change_table(catalog, name, decide)
     if catalog.table(name) is None:
         raise CatalogRefused(
-            f"the catalog {catalog.where} took the entry of {name}, and does not show it. Its server may name the folders of "
-            f"its root by itself. Move the table to the folder {name}.lance there, or correct the server"
+            f"the catalog {catalog.where} took the entry of {name}, and does not show it. Its server may choose the "
+            f"names of folders in its root itself. Move the table to the folder {name}.lance there, or correct the server"
         )
     return new if written is None or written.table_uuid is None else written
 

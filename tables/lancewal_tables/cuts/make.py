@@ -181,7 +181,7 @@ def check_snapshots(catalog: StoredCatalog, cut: Cut, made: Sequence[Taken], tas
     answers = list(zip(made, tasks.map(look, made), strict=True))
     for (member, snapshot), answer in answers:
         if answer is False:
-            lost = f"somebody dropped the snapshot {snapshot.name} of table {member.name} meanwhile"
+            lost = f"another process dropped the snapshot {snapshot.name} of table {member.name} meanwhile"
             _take_back(catalog, cut, lost)
             _drop_all(made, cut.write_id, tasks)
             raise CutMissing(f"cut {cut.name} was not made: {lost}. Make it again", cut=cut.name)

@@ -270,7 +270,9 @@ def test_the_last_segment(pipeline: Pipeline) -> None:
 
 def test_refused(pipeline: Pipeline) -> None:
     path = middle(pipeline)
-    assert repair(pipeline, path, dry=True) == [f"{path.relative_to(pipeline.uri).as_posix()} is sound: nothing to do"]
+    assert repair(pipeline, path, dry=True) == [
+        f"{path.relative_to(pipeline.uri).as_posix()} is not damaged: nothing to do"
+    ]
     assert repair(pipeline, path) == []
     with pytest.raises(InvalidInput, match="is not a WAL segment"):
         repair(pipeline, Path(pipeline.uri) / "data" / "x")

@@ -243,7 +243,7 @@ def test_records_within_themselves_and_unions_are_no_columns(
     }
     text = proposal(tmp_path, schema)
     assert columns(text) == {"ok": "string"}
-    assert text.count("no column has its type") == 4
+    assert text.count("no column type fits it") == 4
     assert checked(text, tmp_path, capsys).table.on_unknown_column == "ignore"
 
 
@@ -294,7 +294,7 @@ def test_a_file_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[
 def test_one_source_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for given in ((), ("--from-subject", "s", "--from-schema", "f"), ("--from-schema", "f", "--from-debezium", "t")):
         assert cli.run(("config", "init", *given)) == 2
-        assert "name one source" in capsys.readouterr().err
+        assert "give one source" in capsys.readouterr().err
     for wrong in (("--from-debezium", "t.*"), ("--from-schema", "f", "--to", "d")):
         assert cli.run(("config", "init", *wrong)) == 2
         assert "--to" in capsys.readouterr().err

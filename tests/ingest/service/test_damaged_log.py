@@ -177,7 +177,7 @@ def test_an_index_that_takes_no_further_generation_holds_up_its_partition_alone(
             pipeline._worker.step(0.01)
     (refused,) = pipeline._worker.refused.values()
     assert isinstance(refused, ObjectTooLarge)
-    assert "let the flusher work" in str(refused)
+    assert "run the flusher" in str(refused)
     assert not pipeline._worker.stopped
     while pipeline._worker.refused:
         assert time.monotonic() < end

@@ -126,10 +126,10 @@ def test_a_receipt_is_a_token_and_a_token_is_no_point() -> None:
         (7, "at_least=7 is not a token: give Token.of"),
         ("lw1.AgEG", "not a token: the text is damaged"),
         (checked(b"\x09"), "not a token: it is of another kind, or of a newer release"),
-        (checked(b"\x02\x01\x06orders\x01\x03\x00\x01"), "not as a token is written"),
-        (checked(b"\x02\x01\x06orders\x01\x03\x05\x02"), "not as a token is written"),
+        (checked(b"\x02\x01\x06orders\x01\x03\x00\x01"), "does not have the form of a token"),
+        (checked(b"\x02\x01\x06orders\x01\x03\x05\x02"), "does not have the form of a token"),
         (checked(b"\x02\x01\x06or ers\x01\x03\x05\x01"), "a topic in it has no valid name"),
-        (checked(b"\x02\x01\x06orders\x01\x03\x05\x01\x00"), "not as a token is written"),
+        (checked(b"\x02\x01\x06orders\x01\x03\x05\x01\x00"), "does not have the form of a token"),
     ],
 )
 def test_what_is_no_token_is_named(given: object, text: str) -> None:

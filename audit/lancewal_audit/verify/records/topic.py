@@ -92,7 +92,7 @@ class TopicReader:
             found[region] = Range(region, beginning, end, whole=True)
             reached = behind_losses(losses[region], beginning)
             if lows[region.partition] > reached:
-                found[region].starts_at(Position(lows[region.partition]), "Kafka has deleted what comes before")
+                found[region].starts_at(Position(lows[region.partition]), "Kafka has deleted earlier records")
             else:
                 found[region].begin = max(beginning, Position(lows[region.partition]))
         return found
@@ -120,7 +120,7 @@ class TopicReader:
             except OutOfRange:
                 low = self._inspector.begins(region.topic, [region.partition])[region.partition]
                 if low > at:
-                    range_.starts_at(low, "Kafka deleted what comes before while it was read")
+                    range_.starts_at(low, "Kafka deleted earlier records while they were read")
                 at = max(low, at)
         raise region.partition_error(
             KafkaUnavailable,

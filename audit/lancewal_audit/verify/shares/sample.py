@@ -34,7 +34,7 @@ class KeySample:
         rows = contract.rows
         if not contract.rows_tell_partition and partitions is not None:
             raise InvalidInput(
-                f"rows of this table do not tell their partition ({contract.why_rows_do_not_tell}): keys cannot be chosen "
+                f"rows of this table do not show their partition ({contract.why_rows_do_not_tell}): keys cannot be chosen "
                 "by it. Leave out --partition; --sample and --keys compare fewer keys"
             )
         self._primary_key = rows.primary_key

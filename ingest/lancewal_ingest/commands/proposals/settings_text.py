@@ -41,14 +41,14 @@ def columns_for(fields: Fields) -> tuple[Columns, list[tuple[str, str]]]:
     taken: set[str] = set()
     for name, type_ in fields:
         if type_ is None:
-            left_out.append((name, "no column has its type"))
+            left_out.append((name, "no column type fits it"))
             continue
         if len(columns) == COLUMNS_MAX:
             left_out.append((name, f"a table has at most {COLUMNS_MAX} columns"))
             continue
         free = _can_be_named(name) and name.lower() not in taken
         if not free and (not name or "." in name):
-            left_out.append((name, "a column cannot have such a name in records"))
+            left_out.append((name, "the records' name for a column cannot be this one"))
             continue
         own = name if free else _other_name(name, taken)
         columns[own] = (type_, None if free else name)

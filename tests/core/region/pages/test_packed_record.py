@@ -70,7 +70,7 @@ def test_a_page_unpacks_to_what_any_page_may_and_damage_counts_nothing(monkeypat
     monkeypatch.setattr(state_page, "PAGE_BYTES_MAX", size - 1)
     with pytest.raises(ObjectCorrupt, match=f"its records unpack to {size} bytes, more than the {size - 1}"):
         decode_page(page, STATES_KEY)
-    with pytest.raises(ObjectTooLarge, match="let the flusher work"):
+    with pytest.raises(ObjectTooLarge, match="run the flusher"):
         encode_page(STATES.with_records({3: PageRecord(with_checksum(2**32 - 1, b""), 1)}))
 
 
