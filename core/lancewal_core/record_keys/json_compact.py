@@ -23,6 +23,7 @@ import pyarrow.compute as pc
 from lancewal_core.errors import InvalidInput, InvalidSchema
 from lancewal_core.rows.byte_view import join_texts
 from lancewal_core.rows.column_types import integer_range, is_text
+from lancewal_core.rows.region_key import check_key_columns
 
 _ESCAPED = re.compile(r'[\x00-\x1f"\\\U00010000-\U0010ffff]')
 _ESCAPED_IN_ARRAYS = r'[\x00-\x1f"\\\x{10000}-\x{10ffff}]'
@@ -43,7 +44,7 @@ class JsonCompactCodec:
                     "such keys hold strings, integers and booleans. Let the column be a string if the key has a text there, "
                     "such as a uuid or a time; otherwise choose another table.format.key"
                 )
-        self._fields = list(fields)
+        self._fields = fields
 
     def encode(self, values: Sequence[object]) -> bytes:
         if len(values) != len(self._fields):
@@ -69,9 +70,7 @@ class JsonCompactCodec:
             return None
 
     def encode_batch(self, columns: Sequence[pa.Array]) -> pa.Array:
-        types, wanted = [column.type for column in columns], [field.type for field in self._fields]
-        if types != wanted:
-            raise InvalidSchema(f"the region key's columns have types {', '.join(map(str, wanted))}; got {types}")
+        check_key_columns(self._fields, columns)
         pieces: list[bytes | pa.Array] = []
         for field, column in zip(self._fields, columns, strict=True):
             quote = b'"' if is_text(field.type) else b""

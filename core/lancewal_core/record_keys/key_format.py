@@ -31,7 +31,7 @@ from lancewal_core.errors import InvalidInput, InvalidSchema
 from lancewal_core.record_keys.json_compact import JsonCompactCodec, json_key
 from lancewal_core.record_keys.key_choices import KeyFormat, Partitioner
 from lancewal_core.rows.column_types import integer_range
-from lancewal_core.rows.region_key import RegionKeyCodec, canonical_key
+from lancewal_core.rows.region_key import RegionKeyCodec, canonical_key, check_key_columns
 from lancewal_core.rows.schema import RowSchema
 
 OF_FIRST_RELEASE = frozenset[KeyFormat](["canonical", "bytes"])
@@ -142,7 +142,7 @@ class IntegerKeyCodec:
                 f"it is {shown}. Name that column, or choose another table.format.key"
             )
         self.named = f"the {_INTEGER_BYTES[key_format]} bytes of Kafka's serializer for {key_format}"
-        self._name, self._type = field.name, field.type
+        self._fields, self._name = fields, field.name
         self._bytes = _INTEGER_BYTES[key_format]
         values, room = integer_range(field.type), 1 << (8 * self._bytes - 1)
         self._least, self._most = max(values[0], -room), min(values[-1], room - 1)
@@ -163,11 +163,7 @@ class IntegerKeyCodec:
         return (value,) if self._least <= value <= self._most else None
 
     def encode_batch(self, columns: Sequence[pa.Array]) -> pa.Array:
-        types = [column.type for column in columns]
-        if types != [self._type]:
-            raise InvalidSchema(
-                f"the region key's column is {self._name} {self._type}; got {', '.join(map(str, types))}"
-            )
+        check_key_columns(self._fields, columns)
         column = columns[0]
         values = column.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
         fits = (self._least <= values) & (values <= self._most)

@@ -72,29 +72,25 @@ class KnownPages:
         """``records_max`` is the number of generations to hold, some 500 bytes each.  When that number is reached, no
         more pages are kept."""
         self._records_max = records_max
-        self._held: dict[tuple[str, int, int], tuple[GenerationRecord, ...]] = {}
+        self._held: dict[ObjectInfo, tuple[GenerationRecord, ...]] = {}
         self._records = 0
         self._lock = Lock()
 
     def get(self, info: ObjectInfo) -> tuple[GenerationRecord, ...] | None:
-        return self._held.get(_identity(info))
+        return self._held.get(info)
 
     def add(self, info: ObjectInfo, page: tuple[GenerationRecord, ...]) -> None:
         with self._lock:
             if self._records + len(page) <= self._records_max:
-                self._held[_identity(info)] = page
+                self._held[info] = page
                 self._records += len(page)
 
     def keep_only(self, listed: Iterable[ObjectInfo]) -> None:
         """Forget the pages that are not listed any more."""
-        there = {_identity(info) for info in listed}
+        there = set(listed)
         with self._lock:
-            self._held = {key: page for key, page in self._held.items() if key in there}
+            self._held = {info: page for info, page in self._held.items() if info in there}
             self._records = sum(map(len, self._held.values()))
-
-
-def _identity(info: ObjectInfo) -> tuple[str, int, int]:
-    return info.key, info.size, info.modified_ms
 
 
 @dataclass(frozen=True, slots=True)

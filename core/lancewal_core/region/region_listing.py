@@ -1,5 +1,6 @@
-"""Listing of the history pages of many regions: one request if the topic's regions together have few objects, else at
-least one more for each region.
+"""Listing of the history pages of many regions.
+
+One request is enough if the topic's regions together have few objects.  Otherwise each region takes at least one more.
 
 The folders of a topic's regions lie side by side.  So a listing of their common prefix shows all, a thousand objects an
 answer.  The answers of one listing come one after the other, but listings of single regions run side by side.  So if

@@ -60,16 +60,7 @@ _UNITS = ("s", "ms", "us", "ns")
 _TIME_UNITS = {"time32": ("s", "ms"), "time64": ("us", "ns")}
 
 T = TypeVar("T")
-_WITH_PARAMETERS = (
-    "decimal128",
-    "timestamp",
-    "duration",
-    "list",
-    "struct",
-    "map",
-    "fixed_size_list",
-    "fixed_size_binary",
-)
+_WITH_PARAMETERS = "decimal128 timestamp duration list struct map fixed_size_list fixed_size_binary"
 Column: TypeAlias = Any
 """``pyarrow.Array`` or ``pyarrow.ChunkedArray``."""
 
@@ -250,7 +241,7 @@ _NEAREST = {name: type_ for type_, names in _ELSEWHERE.items() for name in names
 def _hint(name: str) -> str:
     """Return `` (did you mean ...?)``, or nothing if no type is similar."""
     plain = name.lower()
-    known = [*_PLAIN, *_TIME_UNITS, *_WITH_PARAMETERS]
+    known = [*_PLAIN, *_TIME_UNITS, *_WITH_PARAMETERS.split()]
     like = difflib.get_close_matches(plain, known, 1, 0.6)
     found = _NEAREST.get(plain) or (like[0] if like else "")
     return f" (did you mean {found}?)" if found else ""

@@ -18,7 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lancewal_core.rows.column_types import Column, integer_like, storage, storage_rows
+from lancewal_core.rows.column_types import Column, integer_like, storage, storage_rows, stored_type
 from lancewal_core.rows.schema import RowSchema
 
 GROUP_ROWS = 262_144
@@ -196,11 +196,7 @@ def _taken(column: Column, rows: Places) -> Column:
 
 def integers(column: Column) -> Places:
     """Return an integer-like column as int64.  A uint64 column keeps its bits."""
-    if pa.types.is_timestamp(column.type) or pa.types.is_time64(column.type):
-        column = column.cast(pa.int64())
-    elif pa.types.is_date32(column.type) or pa.types.is_time32(column.type):
-        column = column.cast(pa.int32())
-    values = _numpy(column)
+    values = _numpy(column.cast(stored_type(column.type)))
     return values.view(np.int64) if values.dtype == np.uint64 else values.astype(np.int64, copy=False)
 
 

@@ -144,6 +144,7 @@ class RegionKeyCodec:
         """``fields`` are the region key's columns in order.  Raises ``InvalidSchema`` if there are none, or for a type
         that is not allowed.
         """
+        self._fields = fields
         self._columns = tuple(_Column.of(field) for field in fields)
         if not self._columns:
             raise InvalidSchema("table.region_key is empty: name the columns that producers key by")
@@ -186,10 +187,7 @@ class RegionKeyCodec:
         The encoding is null for a row with a null, or with a date outside the years 1 to 9999.  Raises
         ``InvalidSchema`` if number or types of the columns are not those of the codec.
         """
-        types = [column.type for column in columns]
-        if types != [column.type for column in self._columns]:
-            expected = ", ".join(f"{column.name} {column.type}" for column in self._columns)
-            raise InvalidSchema(f"the region key's columns are {expected}; got {', '.join(map(str, types)) or 'none'}")
+        check_key_columns(self._fields, columns)
         if len(columns) == 1:
             return self._columns[0].kind.texts(columns[0])
         pieces: list[bytes | pa.Array] = []
@@ -197,6 +195,14 @@ class RegionKeyCodec:
             quote = b'"' if column.kind.quoted else b""
             pieces += [b"," if pieces else b"[", quote, _item_texts(values, column.kind), quote]
         return join_texts([*pieces, b"]"])
+
+
+def check_key_columns(fields: pa.Schema, columns: Sequence[pa.Array]) -> None:
+    """Raise ``InvalidSchema`` unless the columns have the types of the region key's fields."""
+    types = [column.type for column in columns]
+    if types != fields.types:
+        expected = ", ".join(f"{field.name} {field.type}" for field in fields)
+        raise InvalidSchema(f"the region key's columns are {expected}; got {', '.join(map(str, types)) or 'none'}")
 
 
 def canonical_key(*values: object) -> bytes:

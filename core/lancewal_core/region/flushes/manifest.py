@@ -15,6 +15,7 @@ damaged, since the record names the manifest.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
@@ -121,20 +122,22 @@ class Flush:
     def generations(self) -> tuple[FlushedGeneration, ...]:
         """All parts, in their order."""
         name = flush_name(self.key)
-        rows, starts = 0, dict.fromkeys((FlushFile.DELETES, FlushFile.PATCHES), 0)
+        rows, starts = 0, Counter[FlushFile]()
         nbytes, all_rows = sum(map(fragment_bytes, self.fragments)), sum(part.rows for part in self.parts)
+
+        def placed(file: FlushFile, stretch: Stretch | None) -> SideFile | None:
+            if stretch is None:
+                return None
+            start = starts[file]
+            starts[file] += stretch.size
+            return SideFile(**_fields(stretch), key=paths.flush_file(name, file), start=start)
+
         found = []
         for part in self.parts:
-            sides: dict[str, SideFile | None] = {}
-            for member, file, stretch in (
-                ("deletes", FlushFile.DELETES, part.deletes),
-                ("patches", FlushFile.PATCHES, part.patches),
-            ):
-                sides[member] = None
-                if stretch is not None:
-                    key = paths.flush_file(name, file)
-                    sides[member] = SideFile(**_fields(stretch), key=key, start=starts[file])
-                    starts[file] += stretch.size
+            sides = {
+                "deletes": placed(FlushFile.DELETES, part.deletes),
+                "patches": placed(FlushFile.PATCHES, part.patches),
+            }
             found.append(
                 FlushedGeneration(
                     **{**_fields(part), **sides},
