@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import ClassVar, TypeVar
 
 T = TypeVar("T")
@@ -61,6 +62,23 @@ class LancewalError(Exception):
     def __reduce__(self) -> tuple[object, ...]:
         # Errors cross process borders (Spark executors): keep ``where``.
         return (_rebuild, (type(self), str(self), self.where))
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A fault as a value.  ``kind`` is stable: an error's own, or the name of a state.  ``message`` says where and what to
+    do."""
+
+    kind: str
+    message: str
+
+    @staticmethod
+    def of(error: LancewalError, where: str = "") -> Problem:
+        """Return the problem of an error, with ``where`` before the error's text."""
+        return Problem(error.kind, f"{where}: {error}" if where else str(error))
+
+    def __str__(self) -> str:
+        return f"{self.kind}: {' '.join(self.message.splitlines())}"
 
 
 def kind_of(error: Exception) -> str:

@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
-from lancewal_core.process.status.facts import (
-    Failure,
-    KafkaSpan,
-    PartitionFacts,
-    Rejections,
-    TableFacts,
-    WaitingGeneration,
-)
+from lancewal_core.errors import Problem
+from lancewal_core.process.status.facts import KafkaSpan, PartitionFacts, Rejections, TableFacts, WaitingGeneration
 from lancewal_core.process.status.report import (
     Figures,
     MergeDone,
@@ -71,7 +65,7 @@ def _figures(name: str, partition: int) -> Figures:
         durable=position,
         rejections=Rejections(412, 0, name, 99_731) if partition == 11 else Rejections(rows=50),
         open=WaitingGeneration(9, NOW - 100_000, 5310, 1 << 20, NOW + 500_000) if partition % 3 == 0 else None,
-        stopped=Failure(name, f"offset 5000 of {name} belongs elsewhere: `lancewal offset reject {name}`")
+        stopped=Problem(name, f"offset 5000 of {name} belongs elsewhere: `lancewal offset reject {name}`")
         if partition == 3
         else None,
     )

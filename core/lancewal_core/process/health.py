@@ -31,7 +31,7 @@ from typing import Any, Self
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
-from lancewal_core.errors import InvalidSettings, LancewalError
+from lancewal_core.errors import InvalidSettings, Problem
 from lancewal_core.process.clock import Clock
 from lancewal_core.process.library_errors import first_line
 from lancewal_core.process.service_events import ServiceEvents
@@ -61,22 +61,6 @@ class HttpAnswer:
 Page = Callable[[], HttpAnswer]
 """Function that returns a page.  Any thread may call it, and it costs nothing but its bytes."""
 NO_PAGE = HttpAnswer(404, "text/plain", b"this process has no status\n")
-
-
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """Why a service is not ready.  ``kind`` is stable: an error's own, or the name of a state."""
-
-    kind: str
-    message: str
-
-    @classmethod
-    def of(cls, error: LancewalError, where: str = "") -> Problem:
-        """Return the problem of an error, with ``where`` before the error's text."""
-        return cls(error.kind, f"{where}: {error}" if where else str(error))
-
-    def __str__(self) -> str:
-        return f"{self.kind}: {' '.join(self.message.splitlines())}"
 
 
 class Health:

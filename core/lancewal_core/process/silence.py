@@ -17,9 +17,8 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
-from lancewal_core.errors import LancewalError, Retry
+from lancewal_core.errors import LancewalError, Problem, Retry
 from lancewal_core.process.clock import Clock
-from lancewal_core.process.health import Problem
 
 
 @dataclass(frozen=True, slots=True)

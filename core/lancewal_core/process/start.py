@@ -22,13 +22,13 @@ from lancewal_core.errors import (
     FormerGroup,
     KafkaForbidden,
     LancewalError,
+    Problem,
     Refresh,
     Retry,
     StoreNotWritable,
     TopicMissing,
 )
 from lancewal_core.process.clock import Clock, sleep_unless
-from lancewal_core.process.health import Problem
 
 T = TypeVar("T")
 

@@ -14,10 +14,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 
-from lancewal_core.errors import LancewalError
+from lancewal_core.errors import LancewalError, Problem
 from lancewal_core.open import Address
 from lancewal_core.process.clock import Clock, SystemClock, sleep_unless
-from lancewal_core.process.health import Health, HealthServer, Problem
+from lancewal_core.process.health import Health, HealthServer
 from lancewal_core.process.service_metrics import ProcessRegistry
 from lancewal_core.process.start import Start
 from lancewal_core.process.status.board import LOOKED_AT_S, StatusBoard

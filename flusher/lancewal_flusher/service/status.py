@@ -10,10 +10,10 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from lancewal_core.errors import Corrupt, LancewalError, Refresh, Retry, counted
+from lancewal_core.errors import Corrupt, LancewalError, Problem, Refresh, Retry, counted
 from lancewal_core.names.ids import Region
 from lancewal_core.process.clock import Clock
-from lancewal_core.process.status.facts import Failure, PartitionFacts, TableFacts, WaitingGeneration
+from lancewal_core.process.status.facts import PartitionFacts, TableFacts, WaitingGeneration
 from lancewal_core.process.status.report import Figures, MergeDone, TableStatus, status_of
 from lancewal_core.process.status.widenings import open_widenings
 from lancewal_core.region.state import GenerationRecord, GenerationState
@@ -44,8 +44,8 @@ class FlusherStatus:
         self._merge_after_s = merge_after_s
         self._clock = clock
         self._backlog: Backlog | None = None
-        self._held: Mapping[Region, Failure] = {}
-        self._failed: Failure | None = None
+        self._held: Mapping[Region, Problem] = {}
+        self._failed: Problem | None = None
         self._merges: deque[MergeDone] = deque(maxlen=MERGES_SHOWN)
 
     def round(self, report: RoundReport, backlog: Backlog) -> None:
@@ -53,7 +53,7 @@ class FlusherStatus:
         regions.
         """
         self._failed = None
-        self._held = {region: Failure.of(error) for region, error in report.held.items()}
+        self._held = {region: Problem.of(error) for region, error in report.held.items()}
         self.looked(backlog)
         now_ms = self._clock.now_ms()
         for merge in report.merges:
@@ -66,7 +66,7 @@ class FlusherStatus:
         self._backlog = backlog
 
     def round_failed(self, error: LancewalError) -> None:
-        self._failed = Failure.of(error)
+        self._failed = Problem.of(error)
 
     def take(self, paused: Until | None, not_ready: Sequence[str], beside: Sequence[str] = ()) -> TableStatus:
         """Return the current status.  ``not_ready``: why the service is not ready.  ``beside``: problems that delay no
@@ -116,7 +116,7 @@ class FlusherStatus:
             read=merged,
             sealed=self._oldest(backlog, region, GenerationState.SEALED),
             unmerged=self._oldest(backlog, region, GenerationState.FLUSHED),
-            stopped=None if stopped is None else Failure.of(stopped),
+            stopped=None if stopped is None else Problem.of(stopped),
             held=self._held.get(region),
         )
         return Figures(

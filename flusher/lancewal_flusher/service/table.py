@@ -19,6 +19,7 @@ from lancewal_core.errors import (
     ContractMismatch,
     Corrupt,
     LancewalError,
+    Problem,
     Refresh,
     Retry,
     StoreUnavailable,
@@ -27,7 +28,6 @@ from lancewal_core.errors import (
 from lancewal_core.names import paths
 from lancewal_core.names.ids import Position, Region
 from lancewal_core.open import Address
-from lancewal_core.process.health import Problem
 from lancewal_core.process.silence import STORE, SilenceWatch
 from lancewal_core.process.status.report import TableStatus
 from lancewal_core.process.tasks import own_thread

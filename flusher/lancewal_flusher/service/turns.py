@@ -21,9 +21,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from lancewal_core.errors import Corrupt, Refresh, Retry
+from lancewal_core.errors import Corrupt, Problem, Refresh, Retry
 from lancewal_core.process.clock import Clock
-from lancewal_core.process.health import Problem
 from lancewal_core.process.tasks import Task, Tasks
 
 _DOUBLED_MAX = 10

@@ -18,9 +18,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from lancewal_core.errors import FormerGroup, LancewalError, OtherGroup, TableDropped
+from lancewal_core.errors import FormerGroup, LancewalError, OtherGroup, Problem, TableDropped
 from lancewal_core.process.clock import Clock
-from lancewal_core.process.health import Problem
 from lancewal_core.process.tasks import Task, Tasks
 from lancewal_core.store.object_store import ObjectStore
 from lancewal_core.table.contract import Contract

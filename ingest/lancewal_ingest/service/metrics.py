@@ -14,14 +14,13 @@ import numpy as np
 import pyarrow as pa
 from prometheus_client import CollectorRegistry
 
-from lancewal_core.errors import LancewalError
+from lancewal_core.errors import LancewalError, Problem
 from lancewal_core.names.ids import Region
 from lancewal_core.process.clock import Clock
 from lancewal_core.process.library_errors import without_secrets
 from lancewal_core.process.metric_table import show_only
 from lancewal_core.process.service_events import place_of
 from lancewal_core.process.service_metrics import ProcessRegistry, ServiceMetrics
-from lancewal_core.process.status.facts import Failure
 from lancewal_core.region.flushes.manifest import FlushedGeneration
 from lancewal_core.region.state import GenerationRecord
 from lancewal_core.rows.column_types import format_type
@@ -74,7 +73,7 @@ class IngestMetrics(ServiceMetrics):
         self._other_names = set[OtherName]()
         """Names that have a series of their own."""
         self.records = RecentRecords()
-        self.append_failed: Failure | None = None
+        self.append_failed: Problem | None = None
         """Cause of the newest failed try to store a segment; None if every first try succeeded."""
         self.freshness_s: Mapping[Region, float] = {}
         """Freshness of each partition in seconds, as last reported."""
@@ -181,7 +180,7 @@ class IngestMetrics(ServiceMetrics):
             (cause.kind, str(cause)) if isinstance(cause, LancewalError) else ("fault", without_secrets(str(cause)))
         )
         if act == "append":
-            self.append_failed = Failure(kind, f"{kind}: {text}")
+            self.append_failed = Problem(kind, f"{kind}: {text}")
         if self._to_be_logged(act):
             self.events.operation_failed(operation=act, kind=kind, error=text)
 

@@ -16,10 +16,17 @@ from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 
-from lancewal_core.errors import FormerGroup, InvalidSettings, KafkaUnavailable, LancewalError, StoreUnavailable
+from lancewal_core.errors import (
+    FormerGroup,
+    InvalidSettings,
+    KafkaUnavailable,
+    LancewalError,
+    Problem,
+    StoreUnavailable,
+)
 from lancewal_core.open import Address
 from lancewal_core.process.clock import Clock, SystemClock
-from lancewal_core.process.health import Health, HealthServer, Problem
+from lancewal_core.process.health import Health, HealthServer
 from lancewal_core.process.service_metrics import ProcessRegistry
 from lancewal_core.process.silence import BROKER, STORE, SilenceWatch
 from lancewal_core.process.start import Start

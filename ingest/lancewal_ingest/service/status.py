@@ -9,17 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from lancewal_core.errors import Corrupt, LancewalError, Retry, StoreInconsistent
+from lancewal_core.errors import Corrupt, LancewalError, Problem, Retry, StoreInconsistent
 from lancewal_core.names.ids import OwnerId, Position, Region
 from lancewal_core.process.clock import Clock
-from lancewal_core.process.status.facts import (
-    STANDS_S,
-    Failure,
-    KafkaSpan,
-    PartitionFacts,
-    TableFacts,
-    WaitingGeneration,
-)
+from lancewal_core.process.status.facts import STANDS_S, KafkaSpan, PartitionFacts, TableFacts, WaitingGeneration
 from lancewal_core.process.status.report import Figures, TableStatus, status_of
 from lancewal_core.table.control import Service, Until
 from lancewal_ingest.kafka.source import Positions
@@ -72,7 +65,7 @@ class IngestStatus:
             paused={} if paused is None else {Service.INGEST.value: paused},
             throttled=self.worker.throttled,
             not_stored=None if self.worker.idle_or_progressing else self.metrics.append_failed,
-            kafka=_failure(self.watch.silent),
+            kafka=_problem(self.watch.silent),
         )
         status = status_of(Service.INGEST.value, self.uri, self.group, contract, table, self._figures(now_ms))
         # A problem that a partition's diagnosis names already is not repeated.
@@ -106,9 +99,9 @@ class IngestStatus:
             decoded=seen.decoded.get(region),
             changed_ms=None if still is None else now_ms - int(stands_s * 1000),
             rejections=self.metrics.records.of(region),
-            stopped=_failure(seen.stopped.get(region)),
-            schema=None if wait is None else _failure(wait.error),
-            refused=_failure(_lasting(seen.refused.get(region))),
+            stopped=_problem(seen.stopped.get(region)),
+            schema=None if wait is None else _problem(wait.error),
+            refused=_problem(_lasting(seen.refused.get(region))),
         )
         if memtable is None:
             return facts
@@ -144,8 +137,8 @@ class IngestStatus:
         return WaitingGeneration(memtable.generation, opened_ms, memtable.rows, memtable.nbytes, due_ms)
 
 
-def _failure(error: LancewalError | None) -> Failure | None:
-    return None if error is None else Failure.of(error)
+def _problem(error: LancewalError | None) -> Problem | None:
+    return None if error is None else Problem.of(error)
 
 
 def _lasting(refused: LancewalError | None) -> LancewalError | None:

@@ -22,12 +22,12 @@ from lancewal_core.errors import (
     Corrupt,
     LancewalError,
     PartitionCountChanged,
+    Problem,
     Retry,
     StoreInconsistent,
     StoreUnavailable,
 )
 from lancewal_core.names.ids import OwnerId, Region
-from lancewal_core.process.health import Problem
 from lancewal_core.process.silence import SilenceWatch
 from lancewal_core.process.status.report import TableStatus
 from lancewal_core.settings.load import Settings

@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from lancewal_core.errors import ActionNeeded, LancewalError, counted
+from lancewal_core.errors import ActionNeeded, LancewalError, Problem, counted
 from lancewal_core.names.ids import Position
-from lancewal_core.process.status.facts import STANDS_S, Failure, KafkaSpan
+from lancewal_core.process.status.facts import STANDS_S, KafkaSpan
 from lancewal_core.record_keys.key_format import KeyCodec
 from lancewal_core.record_keys.why_misrouted import why_misrouted
 from lancewal_core.rows.murmur2 import NO_PARTITION
@@ -45,7 +45,7 @@ class KafkaLook:
     """Why ``members`` is unknown although the topic is known: the user may not ask, or there is no coordinator yet."""
     same_count: bool = True
     """The topic has as many partitions as the contract says."""
-    failure: Failure | None = None
+    failure: Problem | None = None
     """Why nothing is known of the topic: the brokers do not answer, or the topic is not the table's."""
     problems: list[str] = field(default_factory=list)
     """Other problems that a person must solve."""
@@ -64,7 +64,7 @@ def look_at_kafka(settings: Settings, contract: Contract, uri: str, now_ms: int,
         inspector = TopicInspector(settings.kafka.client(), timeout_s)
         found.spans = _spans(inspector, contract, now_ms, found)
     except LancewalError as error:
-        found.failure = Failure.of(error)
+        found.failure = Problem.of(error)
         return found
     if not found.spans:
         return found
@@ -138,7 +138,7 @@ def _spans(inspector: TopicInspector, contract: Contract, now_ms: int, found: Ka
     """Return the positions in Kafka by partition; empty if the topic was replaced.  Findings are added to ``found``."""
     topic = inspector.describe(contract.topic)
     if topic.topic_id != contract.topic_id:
-        found.failure = Failure(
+        found.failure = Problem(
             "topic_replaced",
             f"topic {contract.topic} has id {topic.topic_id}, the contract says {contract.topic_id}: it was deleted "
             "and recreated",

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from lancewal_core.process.status.facts import STANDS_S, Failure, KafkaSpan, PartitionFacts, WaitingGeneration
+from lancewal_core.errors import Problem
+from lancewal_core.process.status.facts import STANDS_S, KafkaSpan, PartitionFacts, WaitingGeneration
 from lancewal_core.process.status.report import Figures
 from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.region.state import GenerationRecord, GenerationState, RegionState
@@ -51,7 +52,7 @@ def stored_facts(seen: SharedFacts, counts: UnmergedCounts) -> Figures:
         open=_open(seen, counts, newest),
         sealed=_sealed(counts),
         unmerged=_unmerged(counts),
-        stopped=None if stopped is None else Failure.of(stopped),
+        stopped=None if stopped is None else Problem.of(stopped),
     )
     return Figures(
         facts,

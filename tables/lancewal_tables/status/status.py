@@ -138,7 +138,7 @@ def table_status(
         )
         problems += looked.problems
         kafka = asked.result()
-        failed = [] if kafka.failure is None else [f"{kafka.failure.kind}: {kafka.failure.text}"]
+        failed = [] if kafka.failure is None else [f"{kafka.failure.kind}: {kafka.failure.message}"]
         problems += [found for found in (*failed, *kafka.problems) if found not in problems]
         paused = {s.value: until for s in Service if (until := control.paused(s, now_ms)) is not None}
         seen = SharedFacts(opened, in_force, read, kafka.spans, settings.ingest.seal_age_s, now_ms)

@@ -11,13 +11,13 @@ from lancewal_core.errors import (
     KafkaForbidden,
     KafkaUnavailable,
     LancewalError,
+    Problem,
     StoreNotWritable,
     StoreRefused,
     StoreUnavailable,
     TopicMissing,
     TopicReplaced,
 )
-from lancewal_core.process.health import Problem
 from lancewal_core.process.start import PAUSE_MAX_S, Start
 from tests.support.scripted import ManualClock
 

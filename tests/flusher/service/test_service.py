@@ -31,6 +31,7 @@ from lancewal_core.errors import (
     ObjectCorrupt,
     ObjectMissing,
     PlanRetriesExhausted,
+    Problem,
     StoreUnavailable,
     StoreUnsafe,
     TableReplaced,
@@ -39,7 +40,6 @@ from lancewal_core.errors import (
 from lancewal_core.names.ids import Generation, Position, Region, TableVersion, TopicId
 from lancewal_core.names.paths import WAL, control_version
 from lancewal_core.process.clock import SystemClock
-from lancewal_core.process.health import Problem
 from lancewal_core.process.silence import Pace
 from lancewal_core.settings.load import Settings
 from lancewal_core.store.folder import FolderStore

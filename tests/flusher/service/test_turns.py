@@ -9,8 +9,7 @@ from typing import Any, NoReturn
 
 import pytest
 
-from lancewal_core.errors import InvalidInput, ObjectCorrupt, StoreUnavailable
-from lancewal_core.process.health import Problem
+from lancewal_core.errors import InvalidInput, ObjectCorrupt, Problem, StoreUnavailable
 from lancewal_core.process.tasks import ThreadTasks
 from lancewal_flusher.service import turns as module
 from lancewal_flusher.service.turns import Turn, TurnFailed, Turns

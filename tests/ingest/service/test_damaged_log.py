@@ -21,11 +21,11 @@ from lancewal_core.errors import (
     ObjectMissing,
     ObjectTooLarge,
     OwnershipLost,
+    Problem,
     StoreInconsistent,
 )
 from lancewal_core.names import paths
 from lancewal_core.names.ids import Sequence
-from lancewal_core.process.health import Problem
 from lancewal_core.region import states as regions
 from lancewal_ingest.service.table import IngestTable
 from lancewal_reader.table import open_table

@@ -38,6 +38,7 @@ from lancewal_core.errors import (
     InvalidSettings,
     OtherGroup,
     PartitionCountChanged,
+    Problem,
     RetentionLost,
     StoreInconsistent,
     TopicMissing,
@@ -46,7 +47,7 @@ from lancewal_core.errors import (
 from lancewal_core.names.ids import Position
 from lancewal_core.open import Address
 from lancewal_core.process.clock import SystemClock
-from lancewal_core.process.health import Health, HealthServer, Problem
+from lancewal_core.process.health import Health, HealthServer
 from lancewal_core.process.tasks import ThreadTasks
 from lancewal_core.record_keys.key_format import encode_region_key
 from lancewal_core.region.flushes.manifest import read_flushed_generation

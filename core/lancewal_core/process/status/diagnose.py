@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from lancewal_core.errors import counted
+from lancewal_core.errors import Problem, counted
 from lancewal_core.process.clock import utc_text
 from lancewal_core.process.status.causes import Cause, PathStep, Urgency
-from lancewal_core.process.status.facts import STANDS_S, Failure, PartitionFacts, TableFacts, WaitingGeneration
+from lancewal_core.process.status.facts import STANDS_S, PartitionFacts, TableFacts, WaitingGeneration
 from lancewal_core.table.control import until_text
 
 _STEPS = list(PathStep)
@@ -398,9 +398,9 @@ def _found(cause: Cause, message: str, do: str = "", state: Urgency | None = Non
     return Diagnosis(cause.step, cause.kind, state or cause.state, message, do)
 
 
-def _said(cause: Cause, failure: Failure) -> Diagnosis:
+def _said(cause: Cause, failure: Problem) -> Diagnosis:
     """Return a diagnosis with the text of an error, which says where and what to do."""
-    return Diagnosis(cause.step, failure.kind, cause.state, failure.text, "")
+    return Diagnosis(cause.step, failure.kind, cause.state, failure.message, "")
 
 
 def _young(table: TableFacts, at_ms: int) -> bool:

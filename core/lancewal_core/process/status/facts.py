@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from lancewal_core.errors import LancewalError
+from lancewal_core.errors import Problem
 from lancewal_core.table.control import Until
 
 STANDS_S = 60.0
@@ -58,18 +58,6 @@ class WaitingGeneration:
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
-    """An error that was met: its ``kind``, and its text, which says where and what to do."""
-
-    kind: str
-    text: str
-
-    @staticmethod
-    def of(error: LancewalError) -> Failure:
-        return Failure(error.kind, str(error))
-
-
-@dataclass(frozen=True, slots=True)
 class PartitionFacts:
     """Facts of one partition."""
 
@@ -108,13 +96,13 @@ class PartitionFacts:
     """The oldest generation that is sealed and not flushed, unless it is known to have no row."""
     unmerged: WaitingGeneration | None = None
     """The oldest generation that is flushed and not merged, and has rows."""
-    stopped: Failure | None = None
+    stopped: Problem | None = None
     """Why its owner has stopped it."""
-    schema: Failure | None = None
+    schema: Problem | None = None
     """Why its owner has no schema for the next record yet."""
-    refused: Failure | None = None
+    refused: Problem | None = None
     """Why its owner could not open it at the last try."""
-    held: Failure | None = None
+    held: Problem | None = None
     """Why the flusher does not merge it, while it merges others."""
 
     @property
@@ -129,7 +117,7 @@ class TableFacts:
 
     now_ms: int
     topic: str
-    kafka: Failure | None = None
+    kafka: Problem | None = None
     """Fault if the topic cannot be asked, or is not the contract's."""
     members: int | None = None
     """Members of ingest's consumer group."""
@@ -148,7 +136,7 @@ class TableFacts:
     """Seconds that the flusher may leave flushed rows unmerged, by the settings of this process."""
     throttled: bool = False
     """Ingest's memory is full."""
-    not_stored: Failure | None = None
+    not_stored: Problem | None = None
     """Why ingest's segment in flight could not be stored at its last try."""
-    rounds: Failure | None = None
+    rounds: Problem | None = None
     """Why the flusher's rounds fail."""

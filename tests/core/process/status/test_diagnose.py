@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from lancewal_core.errors import Problem
 from lancewal_core.process.status.causes import Cause, PathStep, Urgency
 from lancewal_core.process.status.diagnose import Diagnosis, diagnose, first, overall
 from lancewal_core.process.status.facts import (
     STANDS_S,
-    Failure,
     KafkaSpan,
     PartitionFacts,
     Rejections,
@@ -56,7 +56,7 @@ class Case:
     """Where it is an error's."""
 
 
-FAILED = Failure("misrouted", "offset 40 belongs to partition 1; `lancewal offset reject orders-3-40`")
+FAILED = Problem("misrouted", "offset 40 belongs to partition 1; `lancewal offset reject orders-3-40`")
 CASES: dict[str, Case] = {
     "nothing was produced": Case(
         Cause.NOTHING_PRODUCED, Urgency.IDLE, TABLE, replace(NEVER, kafka=KafkaSpan(0, 0, 0, 0)), "producer's topic"
@@ -115,7 +115,7 @@ CASES: dict[str, Case] = {
         Cause.CANNOT_OPEN,
         Urgency.PROBLEM,
         TABLE,
-        replace(NEVER, refused=Failure("object_corrupt", "the index is damaged")),
+        replace(NEVER, refused=Problem("object_corrupt", "the index is damaged")),
         "the index is damaged",
         "object_corrupt",
     ),
@@ -159,10 +159,10 @@ CASES: dict[str, Case] = {
         "stops at position 40: the record there belongs to no partition. It has no key.",
     ),
     "a schema is missing": Case(
-        Cause.WAITS_FOR_SCHEMA, Urgency.PROBLEM, TABLE, replace(BEHIND, schema=FAILED), FAILED.text, "misrouted"
+        Cause.WAITS_FOR_SCHEMA, Urgency.PROBLEM, TABLE, replace(BEHIND, schema=FAILED), FAILED.message, "misrouted"
     ),
     "its owner has stopped it": Case(
-        Cause.STOPPED, Urgency.PROBLEM, TABLE, replace(BEHIND, stopped=FAILED), FAILED.text, "misrouted"
+        Cause.STOPPED, Urgency.PROBLEM, TABLE, replace(BEHIND, stopped=FAILED), FAILED.message, "misrouted"
     ),
     "all records are rejected": Case(
         Cause.ALL_REJECTED,
@@ -188,7 +188,7 @@ CASES: dict[str, Case] = {
     "the store takes nothing": Case(
         Cause.NOT_STORED,
         Urgency.PROBLEM,
-        replace(TABLE, not_stored=Failure("store_unavailable", "S3 says 503")),
+        replace(TABLE, not_stored=Problem("store_unavailable", "S3 says 503")),
         replace(BEHIND, consumed=60, decoded=60),
         "S3 says 503",
         "store_unavailable",
@@ -232,7 +232,7 @@ CASES: dict[str, Case] = {
     "rounds fail": Case(
         Cause.ROUNDS_FAIL,
         Urgency.PROBLEM,
-        replace(TABLE, rounds=Failure("table_restored", "somebody has restored version 3")),
+        replace(TABLE, rounds=Problem("table_restored", "somebody has restored version 3")),
         replace(DONE, merged=40, unmerged=WaitingGeneration(2, YOUNG)),
         "restored version 3",
         "table_restored",
@@ -241,7 +241,7 @@ CASES: dict[str, Case] = {
         Cause.HELD_BACK,
         Urgency.PROBLEM,
         TABLE,
-        replace(DONE, merged=40, unmerged=WaitingGeneration(2, YOUNG), held=Failure("object_missing", "x.lance is missing")),
+        replace(DONE, merged=40, unmerged=WaitingGeneration(2, YOUNG), held=Problem("object_missing", "x.lance is missing")),
         "x.lance is missing",
         "object_missing",
     ),
@@ -303,7 +303,7 @@ def test_a_stop_comes_before_rejected_records_for_its_owner_at_once_and_for_othe
 
 
 def test_the_topic_s_causes_are_those_of_the_whole_table() -> None:
-    gone = Failure("topic_missing", "topic orders does not exist")
+    gone = Problem("topic_missing", "topic orders does not exist")
     found = overall(replace(TABLE, kafka=gone), [diagnose(TABLE, DONE)])
     assert (found.step, found.kind, found.state) == (PathStep.KAFKA, "topic_missing", Urgency.PROBLEM)
     empty = diagnose(TABLE, replace(NEVER, kafka=KafkaSpan(0, 0, 0, 0)))
@@ -317,7 +317,7 @@ def test_the_topic_s_causes_are_those_of_the_whole_table() -> None:
         "unknown",
         "caught_up",
     ]
-    failing = replace(TABLE, rounds=Failure("table_restored", "restored"))
+    failing = replace(TABLE, rounds=Problem("table_restored", "restored"))
     assert [overall(failing, found).kind for found in ([], [empty])] == ["table_restored"] * 2
 
 
