@@ -235,15 +235,15 @@ class MovingCut:
     # -- step 3 ---------------------------------------------------------------------------------------------------
 
     def _ask(self, found: Cut | None) -> CutAt | None:
-        """Return the positions of all tables that can be asked for.  None: tables that cannot hold the cut back."""
-        if any(self._holds(found, name) for name in self._open.faults):
-            return None
-        at, members = None, self._open.members
+        """Return the positions of all tables that can be asked for.  None: a table with a fault holds the cut back."""
+        at, members = None, list[CutMember]()
         while at is None:
+            if any(self._holds(found, name) for name in self._open.faults):
+                return None
+            members = self._open.members
             if not members:
                 self._waits_for = None
-                now_ms = self._moments.clock.now_ms()
-                return CutAt({}, self._source.holds, now_ms, 0)
+                return CutAt({}, self._source.holds, self._moments.clock.now_ms(), 0)
             try:
                 at = positions.ask(self._source, members)
             except LancewalError as error:
@@ -256,9 +256,6 @@ class MovingCut:
                 # A table that is not in the cut may have another contract than those in it, which then do without it.
                 for name in joining or of:
                     self._open.fail(name, error)
-                if any(self._holds(found, name) for name in self._open.faults):
-                    return None
-                members = self._open.members
         kept, asked_for = self._waits_for, {member.name: _identity(member) for member in members}
         if kept is None or kept.instead_of != _id(found) or kept.asked_for != asked_for:
             kept = _Pending(replace(at, of=self._not_back(members, at)), _id(found), asked_for)
