@@ -944,7 +944,7 @@ def _a_restored_column_stays_narrow(patch: pytest.MonkeyPatch) -> None:
 
 
 def _a_newer_mark_says_nothing(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(lancewal_flusher.commit.widened, "_check_newest", lambda context, pinned: None)
+    patch.setattr(lancewal_flusher.commit.widened, "newer_contract", lambda *_: None)
 
 
 def _a_region_that_begins_has_missed_no_delete(patch: pytest.MonkeyPatch) -> None:

@@ -40,7 +40,13 @@ def check_version(context: FlusherContext, pinned: PinnedTable) -> None:
     """
     check_fit(context.store, pinned, context.contract)
     if columns_version(Mark.of(pinned).made) > context.contract.version:
-        _check_newest(context, pinned)
+        newer = newer_contract(context.store, context.contract)
+        if newer is not None:  # else the mark is of a former life of an attached table
+            raise ContractChanged(
+                f"version {pinned.version} has columns of a contract after version {context.contract.version}: read the "
+                "contract again",
+                version=pinned.version,
+            )
     if all(in_version(pinned, column) is column for column in context.contract.columns):
         return
     take_wider(context, pinned)
@@ -49,16 +55,6 @@ def check_version(context: FlusherContext, pinned: PinnedTable) -> None:
         "contract again",
         version=pinned.version,
     )
-
-
-def _check_newest(context: FlusherContext, pinned: PinnedTable) -> None:
-    newer = newer_contract(context.store, context.contract)
-    if newer is not None:  # else the mark is of a former life of an attached table
-        raise ContractChanged(
-            f"version {pinned.version} has columns of a contract after version {context.contract.version}: read the contract "
-            "again",
-            version=pinned.version,
-        )
 
 
 def take_wider(context: FlusherContext, pinned: PinnedTable) -> None:

@@ -27,7 +27,7 @@ from lancewal_core.catalog.entry import TableEntry, entry_of, says_the_same
 from lancewal_core.catalog.opened import open_directory
 from lancewal_core.errors import LancewalError, TableDropped, TableMissing
 from lancewal_core.open import Address
-from lancewal_core.process.tasks import Tasks, ThreadTasks
+from lancewal_core.process.tasks import ThreadTasks
 from lancewal_core.settings.load import Settings
 from lancewal_core.store.address import place_of, same_place, whole_address
 from lancewal_core.table.contract import Contract, newest_contract
@@ -56,28 +56,22 @@ def rebuild(catalog: StoredCatalog, settings: Settings, roots: Sequence[str]) ->
     """Write the entries and cuts that the folders below ``roots`` prove.  Errors of the catalog, and of listing a root,
     are raised.
     """
-    done = Rebuilt()
+    done, tables = Rebuilt(), dict[str, ProvedTable]()
     with closing(ThreadTasks(io_threads=_TABLES_AT_ONCE)) as tasks:
         named = _named(settings, roots, tasks)
-        read = tasks.map(lambda item: _read(settings, *item), sorted(named.items()))
-        _write(catalog, settings, read, tasks, done)
+        for found in tasks.map(lambda item: _read(settings, *item), sorted(named.items())):
+            match found:
+                case str():
+                    done.findings.append(found)
+                case ProvedTable():
+                    _take(tables, found, done)
+        for name, table in tables.items():
+            _write_entry(catalog, name, table.entry, done)
+        cuts, findings = proved_cuts(tables.values())
+        done.findings += findings
+        for cut in cuts:
+            _write_cut(catalog, cut, faults_of_cuts([(cut, name) for name in cut.tables], settings, tasks), done)
     return done
-
-
-def _write(catalog: StoredCatalog, settings: Settings, read: Sequence[_Read], tasks: Tasks, done: Rebuilt) -> None:
-    tables: dict[str, ProvedTable] = {}
-    for found in read:
-        match found:
-            case str():
-                done.findings.append(found)
-            case ProvedTable():
-                _take(tables, found, done)
-    for name, table in tables.items():
-        _write_entry(catalog, name, table.entry, done)
-    cuts, findings = proved_cuts(tables.values())
-    done.findings += findings
-    for cut in cuts:
-        _write_cut(catalog, cut, faults_of_cuts([(cut, name) for name in cut.tables], settings, tasks), done)
 
 
 def _named(settings: Settings, roots: Sequence[str], tasks: ThreadTasks) -> Mapping[str, str]:
