@@ -134,8 +134,9 @@ def branch_folder(name: str) -> str:
 
 
 def parse_table_version(key: str) -> TableVersion | None:
-    """Return the table version of a manifest, by Lance's present names (20 digits that count down), or by its former
-    ones."""
+    """Return the table version in the name of a manifest, in Lance's current form (20 digits that count down) or its
+    former one.
+    """
     found = _MANIFEST.fullmatch(key)
     if found is None:
         return None
@@ -149,8 +150,9 @@ def contract_prefix(making: Making | None) -> str:
 
 
 def contract_version(version: int, making: Making | None) -> str:
-    """Return the key of a version of the contract.  Version 1 has the same key in every table, since readers learn the
-    making from it."""
+    """Return the key of a version of the contract.  Version 1 has the same key in every table, because readers learn
+    from it which making of the table exists.
+    """
     return f"{contract_prefix(None if version == 1 else making)}{inverted_version(version)}.json"
 
 

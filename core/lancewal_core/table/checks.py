@@ -243,7 +243,10 @@ def column_tree(column: Column, there: Collection[int] = ()) -> Tree:
 
 
 def _landed(tree: Tree, wide: Tree, there: Collection[int]) -> Tree:
-    """Return the field with those fields of ``wide`` that a version has, whose ids are ``there``."""
+    """Return the column ``tree``, with the fields of the wider column ``wide`` where a table version already has these.
+
+    ``there``: the ids of all fields of the version.
+    """
     if tree.within:
         pairs = zip(tree.within, wide.within, strict=True)
         return holding(tree, [_landed(member, wider, there) for member, wider in pairs])
