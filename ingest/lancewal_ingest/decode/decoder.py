@@ -84,20 +84,24 @@ class Decoder:
         ``lies``: the partition of each record; None if no column holds the partition.
         """
         headers = HeaderColumns(records.headers)
+        # Twice as fast as pa.array over the list.
+        offsets = np.fromiter(records.offsets, np.int64, len(records))
+        timestamps = np.fromiter(records.timestamps, np.int64, len(records))
+        places = Places(np.zeros(len(records), np.int32) if lies is None else lies, offsets)
         rejected: dict[int, Rejected] = {}
         ops, without_row = self._ops(records, headers, rejected)
-        values = self._decoded(records, headers, ops, lies)
+        values = self._decoded(records, headers, ops, places)
         rejected |= {one.place: self._refused(records, one) for one in values.refused}
         is_row = np.ones(len(records), dtype=np.bool_)
         for passed in values.passed_over.values():
             is_row[passed] = False
         other_names = Counter(values.other_names)
-        parts = list(map(self._only_keys, self._with_metadata(values.parts, records, headers, lies, other_names)))
-        keys = self._given(records, headers, lies)
+        parts = list(map(self._only_keys, self._with_metadata(values.parts, records, headers, places, other_names)))
+        keys = self._given(records, headers, places)
         deleted = self._deleted(keys, sorted([*without_row, *values.deletes.tolist()]), records, rejected)
         if deleted:
             parts.append(self._deletes(deleted))
-        rows = assemble(self._rows, records, parts)
+        rows = assemble(self._rows, offsets, timestamps, parts)
         is_row[list(rejected)] = False
         if self._keys is not None and rows.num_rows:
             at = np.flatnonzero(is_row)
@@ -147,10 +151,9 @@ class Decoder:
                 ops[index] = op
         return ops, without_value
 
-    def _decoded(self, records: Records, headers: HeaderColumns, ops: Ops, lies: Partitions | None) -> DecodedValues:
+    def _decoded(self, records: Records, headers: HeaderColumns, ops: Ops, places: Places) -> DecodedValues:
         """Return what the format makes of the values, piece by piece."""
         named = headers.lasts(self._values.headers)
-        places = _kafka_places(records, lies) if self._values.needs_places else None
         results = [DecodedValues([], [])]
         for indexes in self._pieces(records, np.flatnonzero(ops != ASIDE)):
             if len(indexes) == len(records):  # nearly always: nothing is copied
@@ -159,8 +162,7 @@ class Decoder:
             # Null values went aside.
             values = cast("list[bytes]", [records.values[index] for index in indexes.tolist()])
             taken = {name: array.take(pa.array(indexes)) for name, array in named.items()}
-            there = None if places is None else places.of(indexes)
-            results.append(self._values.decode(values, ops[indexes], taken, there).at(indexes))
+            results.append(self._values.decode(values, ops[indexes], taken, places.of(indexes)).at(indexes))
         return joined(results)
 
     def _with_metadata(
@@ -168,18 +170,17 @@ class Decoder:
         parts: Sequence[DecodedPart],
         records: Records,
         headers: HeaderColumns,
-        lies: Partitions | None,
+        places: Places,
         counts: Counter[OtherName],
     ) -> Sequence[DecodedPart]:
         if self._metadata is None:
             return parts
-        filled = self._metadata.arrays(records, headers, _places(records, lies))
+        filled = self._metadata.arrays(records, headers, places.partitions)
         return [self._metadata.fill(part, filled, counts) for part in parts]
 
-    def _given(self, records: Records, headers: HeaderColumns, lies: Partitions | None) -> GivenKeys:
+    def _given(self, records: Records, headers: HeaderColumns, places: Places) -> GivenKeys:
         if self._keys is None:
             return GivenKeys(records.keys)
-        places = _kafka_places(records, lies) if self._keys.needs_places else None
         return GivenKeys(records.keys, headers.lasts(self._keys.headers), places)
 
     def _refused(self, records: Records, refused: RefusedValue) -> Rejected:
@@ -287,14 +288,6 @@ class Decoder:
 
 def _rejected(records: Records, index: int, refusal: Refusal) -> Rejected:
     return Rejected(records.offsets[index], refusal.kind, str(refusal), refusal.found)
-
-
-def _places(records: Records, lies: Partitions | None) -> Partitions:
-    return np.zeros(len(records), np.int32) if lies is None else lies
-
-
-def _kafka_places(records: Records, lies: Partitions | None) -> Places:
-    return Places(_places(records, lies), np.fromiter(records.offsets, np.int64, len(records)))
 
 
 def _fitting(rows: pa.RecordBatch) -> npt.NDArray[np.bool_]:

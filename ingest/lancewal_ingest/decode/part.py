@@ -10,7 +10,6 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lancewal_core.rows.schema import RowSchema
-from lancewal_kafka.records import Records
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,32 +45,26 @@ def present_column(patches: npt.NDArray[np.bool_], bitmaps: npt.NDArray[np.uint8
     return pa.Array.from_buffers(pa.binary(), len(patches), buffers)
 
 
-def assemble(rows: RowSchema, records: Records, parts: Sequence[DecodedPart]) -> pa.RecordBatch:
+def assemble(
+    rows: RowSchema,
+    offsets: npt.NDArray[np.int64],
+    timestamps: npt.NDArray[np.int64],
+    parts: Sequence[DecodedPart],
+) -> pa.RecordBatch:
     """Return one batch of the rows of all parts, in offset order, with the schema of the WAL.
 
-    ``records`` are those that the parts' indexes refer to."""
+    ``offsets`` and ``timestamps``: those of the records that the parts' indexes refer to.
+    """
     if not parts:
         return pa.RecordBatch.from_pylist([], schema=rows.wal)
-    if len(parts) == 1 and len(parts[0].indexes) == len(records):
-        (part,) = parts
-        arrays = [*part.columns, *_offsets(records.offsets, records.timestamps), part.ops, part.present]
-        return pa.RecordBatch.from_arrays(arrays, schema=rows.wal)
-    indexes = np.concatenate([part.indexes for part in parts])
-    order = np.argsort(indexes, kind="stable")
-    stacked = [[*part.columns, part.ops, part.present] for part in parts]
-    joined = [pa.concat_arrays(pieces) for pieces in zip(*stacked, strict=True)]
-    *columns, ops, present = joined if (order[:-1] < order[1:]).all() else [array.take(order) for array in joined]
-    places = indexes[order].tolist()
-    offsets, timestamps = records.offsets, records.timestamps
-    system = _offsets([offsets[i] for i in places], [timestamps[i] for i in places])
-    return pa.RecordBatch.from_arrays([*columns, *system, ops, present], schema=rows.wal)
-
-
-def _offsets(offsets: list[int], timestamps: list[int]) -> tuple[pa.Array, pa.Array]:
-    times = _int64(timestamps).view(pa.timestamp("ms", tz="UTC"))
-    return _int64(offsets), times
-
-
-def _int64(numbers: list[int]) -> pa.Array:
-    # Twice as fast as pa.array over the list.
-    return pa.array(np.fromiter(numbers, dtype=np.int64, count=len(numbers)))
+    if len(parts) == 1 and len(parts[0].indexes) == len(offsets):
+        columns, ops, present = parts[0].columns, parts[0].ops, parts[0].present
+    else:
+        indexes = np.concatenate([part.indexes for part in parts])
+        order = np.argsort(indexes, kind="stable")
+        stacked = [[*part.columns, part.ops, part.present] for part in parts]
+        joined = [pa.concat_arrays(pieces) for pieces in zip(*stacked, strict=True)]
+        *columns, ops, present = joined if (order[:-1] < order[1:]).all() else [array.take(order) for array in joined]
+        offsets, timestamps = offsets[indexes[order]], timestamps[indexes[order]]
+    times = pa.array(timestamps).view(pa.timestamp("ms", tz="UTC"))
+    return pa.RecordBatch.from_arrays([*columns, pa.array(offsets), times, ops, present], schema=rows.wal)

@@ -64,7 +64,7 @@ class GivenKeys:
     headers: HeaderValues = field(default_factory=dict)
     """The headers that ``RecordKeys.headers`` names."""
     places: Places | None = None
-    """Places of the records; None unless ``RecordKeys.needs_places``."""
+    """Places of the records."""
 
     def some(self, indexes: Indexes) -> GivenKeys:
         headers = {name: array.take(pa.array(indexes)) for name, array in self.headers.items()}
@@ -83,8 +83,6 @@ class RecordKeys(Protocol):
     def growth(self) -> Growth | None:
         """Growth of the row that a record without a value deletes; None if the row takes no more memory than the key."""
 
-    needs_places: bool
-    """Whether the result for a key depends on the partition and offset of its record."""
     names_schemas: bool
     """Whether keys name schemas."""
 
@@ -200,7 +198,6 @@ class ComparedKeys:
         self._taken = taken
         self.headers: Collection[str] = values.headers
         self.growth: Growth | None = values.growth if values.names_schemas else None
-        self.needs_places = values.needs_places
         self.names_schemas = values.names_schemas
         types = (rows.columns.field(name).type for name in rows.region_key)
         self._called = called if all(map(writes, types)) else {}

@@ -207,10 +207,6 @@ class ValueDecoder(Protocol):
     """
     names_schemas: bool
     """Whether values name the schemas that they were written under."""
-    needs_places: bool
-    """Whether the result for a value depends on the partition and offset of its record, because a schema has
-    several versions.
-    """
     schemas_have_fields: bool
     """Whether schemas list the fields of values, with their types."""
 
@@ -226,7 +222,7 @@ class ValueDecoder(Protocol):
         """Return the rows, the refusals, and the values that are passed over.  ``ops`` has the operation of each value.
         ``headers`` has the headers that the format asks for.
 
-        ``places``: the partition and offset of each value's record, if the format needs them (``needs_places``).
+        ``places``: the partition and offset of each value's record.
         """
 
 
@@ -235,7 +231,6 @@ class NamesNoSchema:
 
     tells_operations = False
     names_schemas = False
-    needs_places = False
     schemas_have_fields = False
 
     def schemas_of(self, values: Sequence[bytes | None], headers: HeaderValues) -> Sequence[NamedBy]:

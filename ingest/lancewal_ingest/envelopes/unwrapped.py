@@ -71,7 +71,7 @@ class UnwrappedRows:
             )
         self._key = frozenset(rows.called(naming.fields).primary_key)
         self._inner = inner = make(*_with_deleted(rows, naming))
-        self.growth, self.needs_places = inner.growth, inner.needs_places
+        self.growth = inner.growth
         self.names_schemas, self.schemas_have_fields = inner.names_schemas, inner.schemas_have_fields
         self.schemas_of, self.other_format = inner.schemas_of, inner.other_format
         self._deletes = make(*_only_deleted(naming))

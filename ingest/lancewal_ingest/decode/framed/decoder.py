@@ -100,7 +100,6 @@ class FramedDecoder:
         self._format = format_
         self.tells_operations = format_.tells_operations
         self.schemas_have_fields = format_.schemas_have_fields
-        self.needs_places = bool(accepted)
         self._header = header
         self._frames = FrameReader(format_.name, paths=format_.paths, header=header)
         self._schemas = schemas
