@@ -4,7 +4,7 @@
 plans a read of a point: ``at_version``, ``at_receipt``, ``at_positions``, ``at_timestamp`` or
 ``at_record_time``; the last three first find version and positions.  ``lineage`` says what the commits of versions
 did, and ``stand_in`` finds a version that may replace one that is gone.  ``breaks`` refuses this across certain
-changes of the contract, and refuses positions on both sides of a break of the table's history.  ``open_versions``
+changes of the contract, and refuses positions on both sides of a break of the table's history.  ``kept``
 keeps the versions that plans pinned last, and ``log_entries`` the entries of walked logs by region.
 
 May import: point, python_collector.

@@ -68,8 +68,8 @@ from lancewal_core.wal.log_end import confirm_end, lost_at_end, segment_lost
 from lancewal_core.wal.segment import Segment, Trailer
 from lancewal_core.wal.segment_cache import SegmentCache
 from lancewal_core.wal.walk import Walk, walk_cached, walk_trailers
+from lancewal_reader.plan.kept import Kept
 from lancewal_reader.plan.log_entries import EntryRef, KnownEntries, LogEntries
-from lancewal_reader.plan.open_versions import OpenVersions
 from lancewal_reader.python_collector import many_objects_made
 
 T = TypeVar("T")
@@ -180,8 +180,11 @@ class PlanContext(OpenedTable):
     cache: SegmentCache | None
     """Cache into which segments are decoded, as far as there is room.  Of other segments, or of all if this is None,
     only the trailers are read to plan, and the wanted entries to load."""
-    versions: OpenVersions = field(default_factory=OpenVersions, kw_only=True)
-    """Versions that plans have pinned last."""
+    versions: Kept = field(default_factory=partial(Kept, 2), kw_only=True)
+    """Versions that plans have pinned last, by their numbers: a read goes on with the version of its plan.
+
+    A read that is used again later opens its version again.  If a clean-up has removed it since, the read fails before
+    its first row."""
     entries: KnownEntries = field(default_factory=KnownEntries, kw_only=True)
     """Entries of logs that plans have walked last."""
 
@@ -239,7 +242,7 @@ def pin_newest(context: PlanContext) -> tuple[PinnedTable, InForce]:
     """Pin the newest version with its watermarks, and check that the contract is the newest (step 1)."""
     with point("plan.pin"):
         (pinned, in_force), _ = together(context.tasks, context.watermarks.newest, lambda: check_contract(context))
-    context.versions.keep(pinned)
+    context.versions.keep(pinned.version, pinned)
     return pinned, in_force
 
 

@@ -447,7 +447,7 @@ class Reads:
 
 def _opened(context: DeltaContext, plan: ReadPlan) -> PinnedTable | None:
     """The plan's version, if a plan has opened it lately."""
-    return context.versions.get(plan.version) if plan.branch is None else None
+    return context.versions.known(plan.version) if plan.branch is None else None
 
 
 def wanted_of(columns: object, filter: object, read: ReadOptions) -> Wanted:

@@ -21,6 +21,7 @@ from lancewal_core.errors import InvalidInput, SearchUnsupported
 from lancewal_core.process.tasks import together
 from lancewal_core.table.lance.pinned import LancePinnedTable
 from lancewal_core.table.lance.text_index import text_indexes
+from lancewal_reader.plan.kept import Kept
 from lancewal_reader.plan.strong import ReadPlan
 from lancewal_reader.reading.reads import Planned, Reads, Wanted
 from lancewal_reader.reading.scan import OpenState
@@ -33,7 +34,6 @@ from lancewal_reader.search.text import TextCache, text_rows
 from lancewal_reader.search.text_columns import with_text_columns
 from lancewal_reader.search.texts.indexed_texts import SCORE
 from lancewal_reader.search.vectors import QUERY, vector_rows
-from lancewal_reader.unmerged.loaded import Kept
 
 DEPTH = 4
 RELEVANCE = "_relevance_score"

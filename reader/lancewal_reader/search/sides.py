@@ -14,6 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lancewal_core.table.lance.pinned import LancePinnedTable
+from lancewal_reader.plan.kept import Kept
 from lancewal_reader.reading.filter import passing
 from lancewal_reader.reading.reads import Chosen
 from lancewal_reader.reading.scan import OpenState, loaded_columns
@@ -22,7 +23,6 @@ from lancewal_reader.search.merged import Unindexed, UnindexedVectors
 from lancewal_reader.search.texts.indexed_texts import mask_of, row_ids
 from lancewal_reader.search.texts.words import Numbers
 from lancewal_reader.unmerged.completed import complete_rows
-from lancewal_reader.unmerged.loaded import Kept
 
 
 @dataclass(frozen=True, slots=True)

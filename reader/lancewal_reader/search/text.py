@@ -35,6 +35,7 @@ import pyarrow as pa
 from lancewal_core.table.lance.pinned import LancePinnedTable
 from lancewal_core.table.lance.text_index import TextIndex, Trained, document_lengths, text_indexes
 from lancewal_core.table.protocol import ROW_ADDRESS
+from lancewal_reader.plan.kept import Kept
 from lancewal_reader.search.found import SearchCoverage, SearchRows
 from lancewal_reader.search.options import TextSought
 from lancewal_reader.search.ranked import Ranked, ranked_of
@@ -63,7 +64,6 @@ from lancewal_reader.search.texts.text_query import (
     with_leaves,
 )
 from lancewal_reader.search.texts.words import Texts, Tokenizer, single_words
-from lancewal_reader.unmerged.loaded import Kept
 
 ASKED_MIN = 20
 KEPT_ROWS_MAX = 100_000

@@ -27,6 +27,7 @@ from lancewal_core.rows.schema import RowSchema
 from lancewal_core.store.object_store import ObjectStore
 from lancewal_core.table.conflicts_ref import ConflictsRef
 from lancewal_core.table.contract import Contract
+from lancewal_reader.plan.kept import Kept
 from lancewal_reader.plan.log_entries import EntryRef, SegmentPlace
 from lancewal_reader.plan.strong import FlushRef, PlanContext, ReadPlan, RegionDelta
 from lancewal_reader.python_collector import many_objects_made
@@ -34,7 +35,7 @@ from lancewal_reader.unmerged.entries import few_slices, reduced, remembered
 from lancewal_reader.unmerged.flushed import FlushCache, read_flushed, repaired
 from lancewal_reader.unmerged.hidden import HiddenRows
 from lancewal_reader.unmerged.left_out import OnConflict, leave_out
-from lancewal_reader.unmerged.loaded import Begun, Kept, Loaded, LoadedCache
+from lancewal_reader.unmerged.loaded import Begun, Loaded, LoadedCache
 from lancewal_reader.unmerged.portions import UNMERGED_KEYS_MAX, Groups, Portions, check_keys
 
 

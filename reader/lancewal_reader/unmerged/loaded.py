@@ -150,26 +150,6 @@ class LoadedCache:
         return sum(loaded.folded.nbytes for _, loaded in self._found)
 
 
-class Kept:
-    """Cache of an open table's last few values, by what they were made from.  Threads may share it."""
-
-    def __init__(self, count_max: int = 4) -> None:
-        self._count_max = count_max
-        self._found: tuple[tuple[object, object], ...] = ()
-        """Keys are compared, not hashed: they contain plans, and a hash would visit every source of a plan."""
-        self._lock = Lock()
-
-    def get(self, key: object, make: Callable[[], T]) -> T:
-        for known, value in self._found:
-            if known == key:
-                return value  # type: ignore[return-value] # what ``make`` of the same key gave
-        made = make()
-        with self._lock:
-            others = [found for found in self._found if found[0] != key]
-            self._found = (*others, (key, made))[-self._count_max :]
-        return made
-
-
 def _has(names: Signature, columns: Signature) -> bool:
     return set(names).issuperset(columns)
 
