@@ -36,7 +36,7 @@ from lancewal_ingest.decode.outcomes import KEY_FORM, TOO_LARGE, WRONG_FORMAT, D
 from lancewal_ingest.decode.part import DecodedPart, assemble
 from lancewal_ingest.decode.record_keys import Cells, GivenKeys, RecordKeys, Wrong
 from lancewal_ingest.decode.value_decoder import DecodedValues, NamedBy, Ops, Places, RefusedValue, ValueDecoder, joined
-from lancewal_ingest.decode.weight import PIECE_BYTES, RecordWeights, pieces
+from lancewal_ingest.decode.weight import PIECE_BYTES, RecordWeights, split
 from lancewal_kafka.records import Records
 
 ROW_BYTES_MAX = SEGMENT_ROWS_BYTES_MAX
@@ -97,7 +97,9 @@ class Decoder:
             is_row[passed] = False
         other_names = Counter(values.other_names)
         parts = list(map(self._only_keys, self._with_metadata(values.parts, records, headers, places, other_names)))
-        keys = self._given(records, headers, places)
+        keys = GivenKeys(records.keys)
+        if self._keys is not None:
+            keys = GivenKeys(records.keys, headers.lasts(self._keys.headers), places)
         deleted = self._deleted(keys, sorted([*without_row, *values.deletes.tolist()]), records, rejected)
         if deleted:
             parts.append(self._deletes(deleted))
@@ -178,11 +180,6 @@ class Decoder:
         filled = self._metadata.arrays(records, headers, places.partitions)
         return [self._metadata.fill(part, filled, counts) for part in parts]
 
-    def _given(self, records: Records, headers: HeaderColumns, places: Places) -> GivenKeys:
-        if self._keys is None:
-            return GivenKeys(records.keys)
-        return GivenKeys(records.keys, headers.lasts(self._keys.headers), places)
-
     def _refused(self, records: Records, refused: RefusedValue) -> Rejected:
         offset, value = records.offsets[refused.place], records.values[refused.place] or b""
         other = self._values.other_format(value, records.headers[refused.place])
@@ -193,7 +190,7 @@ class Decoder:
     def _pieces(self, records: Records, indexes: npt.NDArray[np.int64]) -> list[npt.NDArray[np.int64]]:
         if len(indexes) == 0 or self.weights.fit(records, PIECE_BYTES):
             return [indexes] if len(indexes) else []
-        return np.split(indexes, pieces(self.weights.each(records)[indexes], PIECE_BYTES)[:-1])
+        return split(indexes, self.weights.each(records)[indexes], PIECE_BYTES)
 
     def _plain_ops(self, records: Records, headers: HeaderColumns) -> Ops:
         """Return each record's ``Op``; ``ASIDE`` if its headers need a look, it has no value, or may be too large."""

@@ -45,7 +45,7 @@ from lancewal_ingest.decode.value_decoder import (
     ValueDecoder,
     mask_of,
 )
-from lancewal_ingest.decode.weight import PIECE_BYTES, pieces
+from lancewal_ingest.decode.weight import PIECE_BYTES, split
 
 Cells = tuple[object, ...]
 Indexes = npt.NDArray[np.int64]
@@ -275,11 +275,11 @@ class ComparedKeys:
     def _decoded(self, given: GivenKeys) -> Iterator[DecodedKeys]:
         """Yield the refusals of keys that do not decode, and the columns of the others with their indexes, piece by piece."""
         everything = np.arange(len(given.keys))
-        ends: list[int] = []
-        if self.growth is not None:
-            ends = pieces(self.growth.each(given.keys, given.headers), PIECE_BYTES)[:-1]
-        for at in np.split(everything, ends):
-            yield self._piece(given.some(at) if ends else given, at)
+        if self.growth is None:
+            yield self._piece(given, everything)
+            return
+        for at in split(everything, self.growth.each(given.keys, given.headers), PIECE_BYTES):
+            yield self._piece(given if len(at) == len(everything) else given.some(at), at)
 
     def _piece(self, given: GivenKeys, at: Indexes) -> DecodedKeys:
         wrong = {index: self._no_key("") for index, key in enumerate(given.keys) if key is None}

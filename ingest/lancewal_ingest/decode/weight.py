@@ -34,7 +34,7 @@ import pyarrow as pa
 
 from lancewal_core.rows.schema import SYSTEM_FIELDS, RowSchema
 from lancewal_ingest.decode.headers import HeaderColumns
-from lancewal_ingest.decode.value_decoder import Growth, Weights
+from lancewal_ingest.decode.value_decoder import Growth, Indexes, Weights
 from lancewal_kafka.records import Records
 
 PIECE_BYTES = 32 << 20
@@ -121,6 +121,11 @@ def pieces(weights: Weights, nbytes: int) -> list[int]:
         begin = max(begin + 1, int(np.searchsorted(sums, before + nbytes, side="right")))
         ends.append(begin)
     return ends
+
+
+def split(places: Indexes, weights: Weights, nbytes: int) -> list[Indexes]:
+    """Return ``places``, at least one, divided into ``pieces`` by their weights."""
+    return np.split(places, pieces(weights, nbytes)[:-1])
 
 
 def lengths(texts: Sequence[bytes | None]) -> Weights:

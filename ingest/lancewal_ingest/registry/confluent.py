@@ -60,7 +60,7 @@ class ConfluentRegistry:
     def _with_references(self, schema: Any) -> WriterSchema:
         references: dict[str, str] = {}
         self._refer(schema, references, 0)
-        return WriterSchema(self._kind(schema), self._text(schema), tuple(references.items()))
+        return WriterSchema(self._kind(schema), self._checked(schema.schema_str), tuple(references.items()))
 
     def newest(self, subject: str) -> WriterSchema | None:
         """Return the newest schema of a subject; None if there is no such subject.  Values are never decoded with this
@@ -87,7 +87,7 @@ class ConfluentRegistry:
                     f"{reference.version} of subject {reference.subject!a}, and does not have that one"
                 )
             self._refer(found.schema, references, depth + 1)
-            references[reference.name] = self._text(found.schema)
+            references[reference.name] = self._checked(found.schema.schema_str)
 
     def _kind(self, schema: Any) -> SchemaKind:
         kind = _KINDS.get(str(schema.schema_type or "AVRO").upper())
@@ -97,9 +97,6 @@ class ConfluentRegistry:
                 f"{', '.join(_KINDS)}"
             )
         return kind
-
-    def _text(self, schema: Any) -> str:
-        return self._checked(schema.schema_str)
 
     def _checked(self, text: object) -> str:
         """Return a text of a schema.  JSON may have halves of characters, which no object can hold."""

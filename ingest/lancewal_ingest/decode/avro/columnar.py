@@ -80,7 +80,7 @@ def read_columns(members: Sequence[Member], cursors: Cursors) -> dict[int, pa.Ar
     """
     found = {}
     for cell, place in members:
-        array = _read(cell, cursors, None)
+        array = read_cell(cell, cursors, None)
         if place is not None:
             found[place] = array
     cursors.doubtful |= cursors.at != cursors.ends
@@ -91,10 +91,6 @@ def read_cell(cell: Cell, cursors: Cursors, live: Mask | None = None) -> Any:
     """Return the array of one cell of each datum; None for a cell that is passed over.  ``live``: the rows to read
     (``cursors``).
     """
-    return _read(cell, cursors, live)
-
-
-def _read(cell: Cell, cursors: Cursors, live: Mask | None) -> Any:
     return _READERS[type(cell)](cell, cursors, live)
 
 
@@ -211,7 +207,7 @@ def _bytes(cell: BytesCell, cursors: Cursors, live: Mask | None) -> pa.Array:
 def _struct(cell: StructCell, cursors: Cursors, live: Mask | None) -> pa.Array:
     children: dict[int, pa.Array] = {}
     for member, place in cell.members:
-        array = _read(member, cursors, live)
+        array = read_cell(member, cursors, live)
         if place is not None:
             children[place] = array
     return None if cell.column is None else struct_of(cell.column, children, len(cursors), live)
@@ -248,10 +244,10 @@ def _choice(cell: ChoiceCell, cursors: Cursors, live: Mask | None) -> pa.Array:
 def _read_some(cell: Cell, cursors: Cursors, chosen: Mask) -> Any:
     """Read for the chosen rows."""
     if chosen.all():
-        return _read(cell, cursors, None)
+        return read_cell(cell, cursors, None)
     if cell.column is None and not chosen.any():
         return None  # types within themselves end here
-    return _read(cell, cursors, chosen)
+    return read_cell(cell, cursors, chosen)
 
 
 def _items(cell: ItemsCell, cursors: Cursors, live: Mask | None) -> Any:
@@ -294,7 +290,7 @@ def _one_by_one(item: Cell, cursors: Cursors, counts: Integers) -> Any:
     left = counts.copy()
 
     def read(few: Cursors, rows: Integers) -> tuple[Any, Mask]:
-        items = _read(item, few, None)
+        items = read_cell(item, few, None)
         few.steps_left -= item.column is not None
         left[rows] -= 1
         return items, left[rows] > 0
@@ -319,7 +315,7 @@ def _passed(cell: SkippedCell, cursors: Cursors, live: Mask | None) -> None:
         case AvroEnum(symbols=symbols):
             _indexes(len(symbols), cursors, live)
         case _:
-            _read(_opened(cell), cursors, live)
+            read_cell(_opened(cell), cursors, live)
     cursors.depth -= 1
 
 

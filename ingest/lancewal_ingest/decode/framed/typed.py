@@ -12,7 +12,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -29,7 +28,7 @@ from lancewal_ingest.decode.naming import Naming, OtherName
 from lancewal_ingest.decode.outcomes import Refusal
 from lancewal_ingest.decode.part import DecodedPart
 from lancewal_ingest.decode.value_decoder import DecodedValues, Ops, RefusedValue, mask_of
-from lancewal_ingest.decode.weight import pieces
+from lancewal_ingest.decode.weight import split
 
 Chunk = tuple[npt.NDArray[np.int64], Cursors]
 """Places of payloads, and their cursors."""
@@ -141,11 +140,10 @@ class TypedPayloads(ABC):
         parts: list[DecodedPart] = []
         refused: list[RefusedValue] = []
         self.single_records += len(places)
-        ends = pieces(payloads.ends[places] - payloads.starts[places], SINGLY_BYTES)
-        for begin, end in pairwise([0, *ends]):
+        for some in split(places, payloads.ends[places] - payloads.starts[places], SINGLY_BYTES):
             good: list[int] = []
             rows: list[Mapping[int, Any]] = []
-            for place in places[begin:end].tolist():
+            for place in some.tolist():
                 data = payloads.data[payloads.starts[place] : payloads.ends[place]].tobytes()
                 try:
                     rows.append(self.read_one(data, self._keys, other_names))

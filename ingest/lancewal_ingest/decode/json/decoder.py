@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -42,7 +41,7 @@ from lancewal_ingest.decode.value_decoder import (
     Places,
     RefusedValue,
 )
-from lancewal_ingest.decode.weight import pieces
+from lancewal_ingest.decode.weight import split
 from lancewal_kafka.headers import HeaderList
 
 SINGLY_MAX = 64
@@ -117,10 +116,12 @@ class JsonDecoder(NamesNoSchema):
             given = list(given)
             for place in singly:
                 given[place] = with_texts(given[place], self._texts) or given[place]
-        for few in _singly_pieces(given, singly):
-            part, bad = self._reference.decode(given, ops, few, others)
-            parts.append(part)
-            refused += bad
+        if singly:
+            nbytes = np.array([len(given[place]) for place in singly])
+            for few in split(np.array(singly), nbytes, SINGLY_BYTES):
+                part, bad = self._reference.decode(given, ops, few.tolist(), others)
+                parts.append(part)
+                refused += bad
         self.single_records += len(singly)
         return DecodedValues(parts, refused, others)
 
@@ -205,11 +206,3 @@ def _names_of_texts(naming: Naming) -> Mapping[str, type]:
 def _with_former(found: Mapping[str, type], naming: Naming) -> dict[str, type]:
     """Return these names of columns, and their former ones."""
     return {name: type_ for present, type_ in found.items() for name in naming.names_of(present)}
-
-
-def _singly_pieces(values: Sequence[bytes], indexes: list[int]) -> list[list[int]]:
-    """Return ``indexes`` divided into pieces whose values have at most ``SINGLY_BYTES``, or are one value."""
-    if not indexes:
-        return []
-    ends = pieces(np.array([len(values[index]) for index in indexes]), SINGLY_BYTES)
-    return [indexes[begin:end] for begin, end in pairwise([0, *ends])]

@@ -76,7 +76,9 @@ def spellings(type_: pa.DataType, form: Form, stand_in: str | None = None) -> tu
             shift = FRACTION_DIGITS[type_.unit] - _EPOCH_DIGITS[form]
             exact = pa.decimal256(_DECIMAL_DIGITS, max(shift, 0))
             return (
-                Spelling((int,), pa.int64(), lambda array: _instants(_integers(array), array, shift, type_)),
+                Spelling(
+                    (int,), pa.int64(), lambda array: _instants(array.fill_null(0).to_numpy(), array, shift, type_)
+                ),
                 _strict(type_, str),
                 Spelling((float,), exact, lambda array: _from_decimals(array, min(shift, 0), type_)),
             )
@@ -196,11 +198,6 @@ class ShapeReader:
                 return None
             found[owner] = self._places[owner][kind]
         return tuple(found)
-
-
-def _integers(array: pa.Array) -> npt.NDArray[np.int64]:
-    integers: npt.NDArray[np.int64] = array.fill_null(0).to_numpy(zero_copy_only=False)
-    return integers
 
 
 def _from_decimals(array: pa.Array, shift: int, type_: pa.DataType) -> tuple[pa.Array, Mask | None]:
