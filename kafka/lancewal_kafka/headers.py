@@ -1,8 +1,8 @@
-"""MessageHeaders of many messages, in a column of Arrow.
+"""The headers of many messages, in a column of Arrow.
 
 1. Arrow takes the headers of a poll in one pass of C.  As Python objects each header would take 200 bytes until its record
    is durable, and Python's collector would visit all of them.
-2. A message has its headers by its place, as the client gave them.
+2. The headers of a message are at the message's index, as the client gave them.
 3. Messages without headers cost no column.
 """
 

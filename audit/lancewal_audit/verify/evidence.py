@@ -33,7 +33,7 @@ from lancewal_core.rows.schema import OFFSET, OP, PRESENT, TIMESTAMP
 from lancewal_core.table.contract import Contract
 
 _COMPACTED = "the topic is compacted: Kafka may have removed older records"
-_REPLACED = "the topic once lost its newest records: records at old offsets may not be those that ingest read"
+_REPLACED = "the topic once lost its tail: records at earlier offsets may not be those that ingest read"
 _COLUMNS_UNKNOWN = "columns were changed, and the part of the WAL that shows the columns of earlier records is trimmed"
 _DROPPED = "a restore dropped what was merged before (`lancewal repair restored --rows-since drop`)"
 

@@ -98,7 +98,7 @@ class CutTurn:
 
 @dataclass(frozen=True, slots=True)
 class Moments:
-    """The process of a publisher: its clock, new ids, and a pause that ends early when the process ends."""
+    """Clock, new ids and pauses of a publisher of cuts.  A pause ends early when the process ends."""
 
     clock: Clock
     new_id: Callable[[], str]

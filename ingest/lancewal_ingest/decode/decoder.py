@@ -217,7 +217,7 @@ class Decoder:
             raise Refusal(TOO_LARGE, f"expected at most {self._record_bytes_max} bytes of key, value and headers")
         named = op_of(headers, self._values.headers)
         if named is not None and self._values.tells_operations:
-            raise Refusal("unknown_op", f"expected no header {OP_HEADER}: the value tells its operation")
+            raise Refusal("unknown_op", f"expected no header {OP_HEADER}: the value itself names its operation")
         if named is Op.PATCH and not self._patches:
             raise Refusal("patch_not_allowed", "expected upsert or delete: the table's contract allows no patches")
         if value is not None:

@@ -96,7 +96,7 @@ class TopicWatch:
     silent: KafkaUnavailable | KafkaForbidden | None = None
     """Why the last look had no answer; None if it had one."""
     last: TopicAnswers = field(default_factory=TopicAnswers)
-    """What the last look found."""
+    """Answers of the last look."""
     _retention_s: float = math.nan
     _tombstones_s: float = math.inf
     _retention_again_at: float = float("-inf")

@@ -235,7 +235,7 @@ def _why_so_many(untraced: Sequence[Untraced]) -> str:
     more = f"; {len(groups) - _NAMED} versions more" if len(groups) > _NAMED else ""
     return (
         "Nothing shows where the rows of some fragments went, so all of these rows count as changed: "
-        f"fragments {'; fragments '.join(told)}{more}. A range that does not reach over such a version has fewer. "
+        f"fragments {'; fragments '.join(told)}{more}. A range that does not cross these versions has fewer. "
     )
 
 

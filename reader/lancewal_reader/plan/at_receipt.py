@@ -305,7 +305,7 @@ def _check_lost(context: PlanContext, pending: Seq[GenerationPart], walked: Walk
                 raise segment_lost(
                     walked.log,
                     walked.end,
-                    f"the receipt's read of partition {part.region.name} saw records in it or after it",
+                    f"the receipt's read of partition {part.region.name} had records in it or after it",
                 )
 
 

@@ -193,7 +193,7 @@ def _number(type_: AvroPlain, column: pa.DataType, path: str) -> AvroNumber | No
     else:
         return None
     least, most = max(all_.start, own.start), min(all_.stop, own.stop) - 1
-    expected = f"a number from {least} to {most}" + (f" that {column} holds without a rest" if per > 1 else "")
+    expected = f"a number from {least} to {most}" + (f" that {column} holds exactly" if per > 1 else "")
     floating = bool(pa.types.is_floating(column))
     return AvroNumber(path, column, least, most, expected, floating, times, per, long=long)
 

@@ -360,7 +360,7 @@ def _time(cell: ProtoTime, payload: Payload) -> object:
         return payload.refuse("range", cell.path, "a duration whose seconds and nanoseconds have one sign")
     value, rest = divmod((seconds * 10**9 + nanos) * cell.per, 10**9)
     if rest or not -(1 << 63) <= value < 1 << 63:
-        return payload.refuse("range", cell.path, f"a {cell.kind} that {cell.column} holds without a rest")
+        return payload.refuse("range", cell.path, f"a {cell.kind} that {cell.column} holds exactly")
     return value
 
 
