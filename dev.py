@@ -264,7 +264,8 @@ def part(name: str, *arguments: str) -> list[str]:
     return [*PYTEST, f"--durations-file=.durations/{name}.json", *arguments]
 
 
-#: These folders have about half of the work of the tests without servers, for two processors.
+#: These folders have about half of the work of the tests without servers, for two processors.  `dev.py measure` prints the
+#: seconds of each folder.
 HALF = (
     "tests/flusher",
     "tests/tables",
@@ -281,8 +282,14 @@ HALF = (
     "tests/golden",
     "tests/faults",
     "tests/whole_path",
+    "tests/conformance",
+    "tests/benchmarks",
 )
-OTHER_HALF = tuple(f"--ignore={folder}" for folder in HALF)
+
+
+def all_but(folders: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(f"--ignore={folder}" for folder in folders)
+
 
 #: Tests that need a broker or a store's server mostly wait, so one process of them leaves a processor idle: two share them.
 #: All other tests, also those on Spark, run at the same time in two processes with a lower priority, so that both processors
@@ -290,13 +297,13 @@ OTHER_HALF = tuple(f"--ignore={folder}" for folder in HALF)
 WITH_SERVERS = "kafka or s3 or az or gs"
 SERVERS = ("-m", WITH_SERVERS)
 #: About half of the time of the tests with servers.
-SERVERS_HALF = "tests/faults"
+SERVERS_HALF = ("tests/faults", "tests/security", "tests/stack")
 NO_SERVER = ("-m", f"not ({WITH_SERVERS})", *NO_CACHE, *FOLDERS_GO)
 WHOLE = [
-    part("servers-1", *SERVERS, SERVERS_HALF),
-    part("servers-2", *SERVERS, *NO_CACHE, f"--ignore={SERVERS_HALF}"),
+    part("servers-1", *SERVERS, *SERVERS_HALF),
+    part("servers-2", *SERVERS, *NO_CACHE, *all_but(SERVERS_HALF)),
     [*GIVES_WAY, *in_memory(), *part("others-1", *NO_SERVER, *HALF)],
-    [*GIVES_WAY, *in_memory(), *part("others-2", *NO_SERVER, *OTHER_HALF)],
+    [*GIVES_WAY, *in_memory(), *part("others-2", *NO_SERVER, *all_but(HALF))],
 ]
 
 RUFF = [
@@ -314,7 +321,7 @@ QUICK = [
         "pytest, mypy",
         [
             [*in_memory(), *part("quick-1", *WITHOUT_SERVERS, *FOLDERS_GO, *HALF)],
-            [*in_memory(), *part("quick-2", *WITHOUT_SERVERS, *FOLDERS_GO, *NO_CACHE, *OTHER_HALF)],
+            [*in_memory(), *part("quick-2", *WITHOUT_SERVERS, *FOLDERS_GO, *NO_CACHE, *all_but(HALF))],
             MYPY,
         ],
     ),
