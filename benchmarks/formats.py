@@ -28,7 +28,7 @@ import numpy as np
 from benchmarks import change_events, workload
 from benchmarks.avro_decode import DIMENSIONS
 from benchmarks.avro_decode import run as decode
-from benchmarks.ingest import BUDGET, KEYS, child, prefill
+from benchmarks.ingest import BUDGET, KEYS, Prefilled, child, prefill
 from benchmarks.new_schema import run as new_schema
 from benchmarks.protobuf_decode import message_class
 from benchmarks.protobuf_decode import run as decode_protobuf
@@ -107,22 +107,21 @@ def run(rows: int = 2_000_000, runs: int = 3) -> dict[str, float]:
                 "events_avro": ("avro", registry.url, "", "debezium"),
                 "events_kept": ("avro", registry.url, "", "debezium"),
             }
+            sources = {kind: Prefilled(servers, f"formats-{kind}", counts.get(kind, rows)) for kind in topics}
             for kind, messages in topics.items():
                 prefill(servers, f"formats-{kind}", messages, change_events.HEADERS if "events" in kind else ())
             for number in range(runs):
-                rates["floor"].append(child("consume", servers, "formats-avro", rows, folder, 0)["rows_per_s"])
-                floor = child("consume", servers, "formats-connect", counts["connect"], folder, 0)["rows_per_s"]
-                rates["connect_floor"].append(floor)
-                count = counts["vector_protobuf"]
-                floor = child("consume", servers, "formats-vector_protobuf", count, folder, 0)["rows_per_s"]
-                rates["vector_floor"].append(floor)
+                for floor, kind in (
+                    ("floor", "avro"),
+                    ("connect_floor", "connect"),
+                    ("vector_floor", "vector_protobuf"),
+                ):
+                    rates[floor].append(child("consume", sources[kind], folder, 0)["rows_per_s"])
                 for kind in EVENTS:
-                    floor = child("read", servers, f"formats-{kind}", events, folder, 0)["rows_per_s"]
-                    rates[f"{kind}_floor"].append(floor)
-                for kind in topics:
+                    rates[f"{kind}_floor"].append(child("read", sources[kind], folder, 0)["rows_per_s"])
+                for kind, source in sources.items():
                     table = folder / f"{kind}-{number}"
-                    count = counts.get(kind, rows)
-                    done = child("ingest", servers, f"formats-{kind}", count, table, BUDGET, formats.get(kind, ()))
+                    done = child("ingest", source, table, BUDGET, formats.get(kind, ()))
                     rates[kind].append(done["rows_per_s"])
                     shutil.rmtree(table)
     finally:

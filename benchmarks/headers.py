@@ -17,7 +17,7 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from benchmarks.ingest import BUDGET, Headers, child, prefill
+from benchmarks.ingest import BUDGET, Headers, Prefilled, child, prefill
 from benchmarks.workload import upserts
 from lancewal_demo.stack import KafkaBroker
 
@@ -45,10 +45,11 @@ def run(rows: int = 600_000, runs: int = 3) -> dict[str, float]:
                 prefill(broker.bootstrap_servers, f"headers-{kind}", upserts(rows, KEYS, 1), headers)
             for number in range(runs):
                 for kind, found in rates.items():
-                    client = child("client", broker.bootstrap_servers, f"headers-{kind}", rows, folder, 0)
+                    source = Prefilled(broker.bootstrap_servers, f"headers-{kind}", rows)
+                    client = child("client", source, folder, 0)
                     clients[kind].append(client["cpu_s"])
                     table = folder / f"{kind}-{number}"
-                    done = child("ingest", broker.bootstrap_servers, f"headers-{kind}", rows, table, BUDGET)
+                    done = child("ingest", source, table, BUDGET)
                     found.append(done["rows_per_s"])
                     times[kind].append(done["cpu_s"])
                     shutil.rmtree(table)

@@ -20,6 +20,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from confluent_kafka import KafkaException, Producer
@@ -46,6 +47,15 @@ NO_SNAPSHOTS = 8 << 30
 Headers = Sequence[tuple[str, bytes]]
 
 
+@dataclass(frozen=True, slots=True)
+class Prefilled:
+    """A topic of a broker that has so many records."""
+
+    servers: str
+    topic: str
+    rows: int
+
+
 def run(rows: int = 5_000_000, runs: int = 3) -> dict[str, float]:
     folder = Path(tempfile.mkdtemp(prefix="lancewal-benchmark-"))
     try:
@@ -61,24 +71,24 @@ def run(rows: int = 5_000_000, runs: int = 3) -> dict[str, float]:
 def _measure(
     folder: Path, servers: str, kind: str, make: Callable[[int, int, int], Iterator[Message]], rows: int, runs: int
 ) -> dict[str, float]:
-    topic = f"benchmark-{kind}"
-    prefill(servers, topic, make(rows, KEYS, 1))
+    source = Prefilled(servers, f"benchmark-{kind}", rows)
+    prefill(servers, source.topic, make(rows, KEYS, 1))
     floors: list[float] = []
     rates: list[float] = []
     bare: list[float] = []
     peaks: list[float] = []
     for n in range(runs):
-        floors.append(child("floor", servers, topic, rows, folder / "none", 0)["rows_per_s"])
+        floors.append(child("floor", source, folder / "none", 0)["rows_per_s"])
         for seals, rates_of in ((True, rates), (False, bare)):
             if not seals and n > 0:
                 continue  # for orientation: once is enough
             table = folder / f"{kind}-{n}-{seals}"
-            found = child("ingest", servers, topic, rows, table, BUDGET if seals else NO_SNAPSHOTS)
+            found = child("ingest", source, table, BUDGET if seals else NO_SNAPSHOTS)
             rates_of.append(found["rows_per_s"])
             if seals:
                 peaks.append(found["peak_rss_mib"])
             shutil.rmtree(table)
-    both = _with_another_member(servers, topic, rows, folder / f"{kind}-rebalanced")
+    both = _with_another_member(source, folder / f"{kind}-rebalanced")
     floor, rate = statistics.median(floors), statistics.median(rates)
     return {
         f"{kind}_floor_rows_per_s": floor,
@@ -121,40 +131,33 @@ def produce_all(servers: str, topic: str, messages: Iterator[Message], more: Hea
     producer.flush()
 
 
-def _with_another_member(servers: str, topic: str, rows: int, table: Path) -> tuple[float, float]:
+def _with_another_member(source: Prefilled, table: Path) -> tuple[float, float]:
     """Peaks in MiB of a member that stays, and of one that joins it while both have much to do."""
-    with subprocess.Popen(_command("ingest", servers, topic, rows, table, BUDGET), stdout=subprocess.PIPE) as stays:
+    with subprocess.Popen(_command("ingest", source, table, BUDGET), stdout=subprocess.PIPE) as stays:
         while stays.poll() is None and not any((table / "_lancewal").glob("**/*.arrow")):
             time.sleep(0.1)
-        joins = _found(_run("join", servers, topic, rows, table, BUDGET))
+        joins = child("join", source, table, BUDGET)
         said, _ = stays.communicate()
     stayed = _found(subprocess.CompletedProcess(stays.args, stays.returncode, said.decode(), "see above"))
     shutil.rmtree(table)
     return stayed["peak_rss_mib"], joins["peak_rss_mib"]
 
 
-def child(
-    act: str, servers: str, topic: str, rows: int, table: Path, budget: int, values: Sequence[str] = ()
-) -> dict[str, float]:
+def child(act: str, source: Prefilled, table: Path, budget: int, values: Sequence[str] = ()) -> dict[str, float]:
     """Run the act in a process of its own.  ``values``: format of values, address of the registry, items of the column
     ``vector`` or an empty text, and envelope.  Plain JSON without them."""
-    command = [*_command(act, servers, topic, rows, table, budget), *values]
+    command = [*_command(act, source, table, budget), *values]
     return _found(subprocess.run(command, capture_output=True, text=True, check=False))
 
 
-def _run(act: str, servers: str, topic: str, rows: int, table: Path, budget: int) -> subprocess.CompletedProcess[str]:
-    command = _command(act, servers, topic, rows, table, budget)
-    return subprocess.run(command, capture_output=True, text=True, check=False)
-
-
-def _command(act: str, servers: str, topic: str, rows: int, table: Path, budget: int) -> list[str]:
+def _command(act: str, source: Prefilled, table: Path, budget: int) -> list[str]:
     return [
         *(AS_SERVICE if act != "floor" else PLAIN),
         "benchmarks.ingest_child",
         act,
-        servers,
-        topic,
-        str(rows),
+        source.servers,
+        source.topic,
+        str(source.rows),
         str(table),
         str(budget),
     ]
