@@ -94,6 +94,11 @@ def aligned(rows: Sequence[Sequence[str]], figures: Collection[int] = ()) -> lis
     ]
 
 
+def figure(value: int | None) -> str:
+    """Return a number as text, or ``-`` if the number is not known."""
+    return "-" if value is None else str(value)
+
+
 def terms(found: Mapping[str, str]) -> list[str]:
     """Return aligned lines, each with a name and its text."""
     return aligned(list(found.items()))

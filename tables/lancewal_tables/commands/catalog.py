@@ -10,7 +10,7 @@ import typer
 
 from lancewal_core.cli.groups import CommandApp
 from lancewal_core.cli.options import Asked, CutsOption, Output, SettingsAsked
-from lancewal_core.cli.output import aligned, one_line, say, terms
+from lancewal_core.cli.output import aligned, figure, one_line, say, terms
 from lancewal_core.errors import InvalidInput, counted
 from lancewal_core.process.clock import utc_text
 from lancewal_tables.commands.contract_text import lacking_text
@@ -221,15 +221,10 @@ def _overview_text(lines: list[TableLine]) -> str:
     if not lines:
         return "no tables"
     rows = [
-        (line.name, line.state, *map(_figure, (line.rows, line.version, line.lag)), one_line(line.uri))
-        for line in lines
+        (line.name, line.state, *map(figure, (line.rows, line.version, line.lag)), one_line(line.uri)) for line in lines
     ]
     errors = [f"{line.name}: {one_line(line.error)}" for line in lines if line.error is not None]
     return "\n".join([*aligned([_TITLES, *rows], figures=range(2, 5)), *([""] if errors else []), *errors])
-
-
-def _figure(value: int | None) -> str:
-    return "-" if value is None else str(value)
 
 
 def _said(entry: TableEntry) -> dict[str, str]:

@@ -13,7 +13,7 @@ import typer
 
 from lancewal_core.cli.named import partition_named
 from lancewal_core.cli.options import Asked, Output
-from lancewal_core.cli.output import aligned, json_text, one_line, say, say_json
+from lancewal_core.cli.output import aligned, figure, json_text, one_line, say, say_json
 from lancewal_core.errors import counted
 from lancewal_core.process.clock import Clock, SystemClock, utc_text
 
@@ -120,7 +120,7 @@ def status_text(status: TableStatus) -> str:
     primary, region = (one_line(", ".join(names)) for names in (status.primary_key, status.region_key))
     lines = [
         f"table     {_named(status)}",
-        f"version   {_figure(status.table_version)}, {_figures(status.table_rows, 'row')} in "
+        f"version   {figure(status.table_version)}, {_figures(status.table_rows, 'row')} in "
         f"{_figures(status.table_fragments, 'fragment')}",
         f"topic     {status.topic} ({status.topic_id}), {_partitions(status)}",
         f"keys      primary {primary}; region {region or 'record key'}",
@@ -221,10 +221,6 @@ def _partitions(status: TableStatus) -> str:
     return counted(all_, "partition") if shown == all_ else f"{shown} of {counted(all_, 'partition')}"
 
 
-def _figure(value: int | None) -> str:
-    return "-" if value is None else str(value)
-
-
 def _figures(value: int | None, noun: str) -> str:
     return f"- {noun}s" if value is None else counted(value, noun)
 
@@ -235,7 +231,7 @@ def _cells(partition: PartitionStatus) -> tuple[str, ...]:
     positions = (partition.high, partition.durable, partition.flushed, partition.merged, partition.read, partition.lag)
     return (
         str(partition.partition),
-        *map(_figure, positions),
+        *map(figure, positions),
         str(partition.unmerged_rows),
         str(partition.unmerged_bytes),
         generations or "-",
