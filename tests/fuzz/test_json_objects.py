@@ -228,7 +228,7 @@ def judge_marks(data: bytes) -> dict[Region, Watermark] | None:
 
 def sound_marks(marks: dict[Region, Watermark]) -> None:
     for region, mark in marks.items():
-        assert Region.parse(region.name) == region
+        assert paths.parse_region(region.name) == region
         assert paths.region_prefix(region, None).startswith(f"{paths.ROOT}regions/{region.topic}/")
         assert isinstance(mark.generation, int)
         assert isinstance(mark.next, int)

@@ -18,7 +18,7 @@ from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.table.contract import Contract, former_columns
 from lancewal_core.table.lance.pinned import LancePinnedTable
 from lancewal_core.table.load_record import read_loads
-from lancewal_core.table.watermarks import InForce, decode_merge_record, says_keep
+from lancewal_core.table.watermarks import InForce, decode_merge_record, kind_of
 from lancewal_reader.point.receipt import Receipt
 
 
@@ -106,7 +106,7 @@ def _dropped(opened: OpenedTable, recorded: Sequence[TableVersion]) -> dict[Regi
     keys = [paths.merge_record(version, opened.contract.making) for version in recorded]
     dropped: dict[Region, Position] = {}
     for key, data in zip(keys, opened.tasks.map(opened.store.get, keys), strict=True):
-        if data is not None and says_keep(data, key):
+        if data is not None and kind_of(data, key) == "keep":
             for region, mark in decode_merge_record(data, key).regions.items():
                 dropped[region] = max(mark.next, dropped.get(region, mark.next))
     return dropped

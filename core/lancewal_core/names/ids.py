@@ -62,12 +62,6 @@ class Region:
         place = f"topic {self.topic} partition {self.partition} offset {offset}"
         return kind(f"{place}: {message}", **{**where, **self.place, "offset": offset})
 
-    @staticmethod
-    def parse(name: str) -> Region:
-        """Inverse of ``name``.  A topic name never holds a slash (Kafka allows ``[a-zA-Z0-9._-]``)."""
-        topic, topic_id, partition = name.split("/")
-        return Region(topic, TopicId(topic_id), int(partition))
-
 
 @dataclass(frozen=True, slots=True, order=True)
 class Page:

@@ -45,7 +45,7 @@ class JsonObject:
         return JsonObject(parsed)
 
     def inner(self, name: str) -> JsonObject:
-        found = self._member(name)
+        found = self.raw(name)
         if not isinstance(found, dict):
             raise self._wrong(name, "an object")
         return JsonObject(found, self._path(name))
@@ -57,16 +57,16 @@ class JsonObject:
 
     def optional(self, name: str) -> JsonObject | None:
         """Return an inner object, or None for null; the member must be there."""
-        return None if self._member(name) is None else self.inner(name)
+        return None if self.raw(name) is None else self.inner(name)
 
     def values(self, name: str) -> list[object]:
-        found = self._member(name)
+        found = self.raw(name)
         if not isinstance(found, list):
             raise self._wrong(name, "an array")
         return found
 
     def text(self, name: str) -> str:
-        found = self._member(name)
+        found = self.raw(name)
         if not isinstance(found, str):
             raise self._wrong(name, "a string")
         return found
@@ -83,12 +83,12 @@ class JsonObject:
         found = self.members.get(name)
         if type(found) is int and low <= found <= high:  # as ``is_whole``: some objects have thousands of them
             return found
-        self._member(name)
+        self.raw(name)
         raise self._wrong(name, f"an integer from {low} to {high}")
 
     def whole_or_null(self, name: str) -> int | None:
         """Return an integer, as ``whole`` does, or None for null; the member must be there."""
-        return None if self._member(name) is None else self.whole(name)
+        return None if self.raw(name) is None else self.whole(name)
 
     def wholes(self, name: str, low: int = 0, high: int = WHOLE_MAX) -> list[int]:
         """Return a member that is an array of integers from ``low`` to ``high``."""
@@ -100,9 +100,6 @@ class JsonObject:
 
     def raw(self, name: str) -> object:
         """Return a member that may be any JSON value."""
-        return self._member(name)
-
-    def _member(self, name: str) -> object:
         if name not in self.members:
             raise JsonFault(f"it has no {self._path(name)!r}")
         return self.members[name]

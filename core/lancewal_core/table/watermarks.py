@@ -447,12 +447,6 @@ def encode_merge_record(in_force: InForce, kind: Literal["merge", "checkpoint"] 
     return json.dumps(content, indent=1).encode()
 
 
-def says_keep(data: bytes, key: str) -> bool:
-    """Return whether a record under ``merges/`` is a person's decision that the rows which a restore took back stay
-    dropped."""
-    return kind_of(data, key) == "keep"
-
-
 def kind_of(data: bytes, key: str) -> str:
     """Return the ``kind`` of a record under ``merges/``, a person's decision or not."""
     try:

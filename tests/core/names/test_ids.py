@@ -18,6 +18,6 @@ def test_both_alphabets_give_kafka_s_own_text(uuid: UUID) -> None:
     librdkafka = base64.standard_b64encode(uuid.bytes).decode().rstrip("=")
     assert topic_id(librdkafka) == topic_id(kafka) == kafka
     region = Region("t", topic_id(librdkafka), 0)
-    assert Region.parse(region.name) == region
+    assert paths.parse_region(region.name) == region
     page = Page.of(region, 4, None)
     assert paths.parse_page_version(paths.page_version(page, 1)) == (page, 1)

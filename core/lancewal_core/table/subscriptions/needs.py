@@ -66,7 +66,7 @@ class Needs:
 
     @staticmethod
     def of(stored: StoredSubscription) -> Needs:
-        return Needs(stored.receipt, stored.table_version, TableVersion(stored.versions_from), stored.marks)
+        return Needs(stored.receipt, TableVersion(stored.version), TableVersion(stored.versions_from), stored.marks)
 
 
 @dataclass(frozen=True, slots=True)

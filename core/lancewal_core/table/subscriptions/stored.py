@@ -12,7 +12,7 @@ from pydantic import Field
 
 from lancewal_core.errors import InvalidInput, ObjectCorrupt
 from lancewal_core.names import paths
-from lancewal_core.names.ids import Generation, Making, Position, Region, TableVersion
+from lancewal_core.names.ids import Generation, Making, Position, Region
 from lancewal_core.names.words import is_word
 from lancewal_core.store.json_model import StoredModel, StoredVersion, Version1, Word
 from lancewal_core.store.json_object import WHOLE_MAX, JsonFault, region_named
@@ -87,10 +87,6 @@ class StoredSubscription(StoredVersion):
             region_named(name): Watermark(Generation(mark.generation), Position(mark.next))
             for name, mark in self.merged.items()
         }
-
-    @property
-    def table_version(self) -> TableVersion:
-        return TableVersion(self.version)
 
 
 def check_name(name: object) -> str:
