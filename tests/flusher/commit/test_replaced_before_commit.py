@@ -109,7 +109,6 @@ ACTS = {
 }
 
 
-@pytest.mark.in_turns("act", "made_anew", each=2)
 @pytest.mark.parametrize("made_anew", [False, True], ids=["deleted", "made anew"])
 @pytest.mark.parametrize("act", ACTS.values(), ids=ACTS.keys())
 def test_nothing_lands_in_another_table(
