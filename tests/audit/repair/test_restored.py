@@ -215,7 +215,7 @@ def test_of_two_persons_one_decides(world: Restored) -> None:
     with repairing(world.pipeline) as context:
         plan = plan_restored(context, "replay")
         command(world.pipeline, "restored", "--rows-since", "drop")
-        with pytest.raises(RepairRefused, match="decided otherwise"):
+        with pytest.raises(RepairRefused, match="another decision was recorded"):
             repair_restored(context, plan)
     world.goes_on()
 

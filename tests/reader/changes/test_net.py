@@ -438,8 +438,8 @@ def test_fragments_that_no_commit_traces_are_compared_and_counted(tmp_path: Path
     few = open_table(pipeline.uri, unmerged_keys_max=5)
     says = (
         r"at least (\d+) keys .* holds 5 .* all of these rows count as changed: fragments [\d, ]+ \(table version (\d+) lacks "
-        r"them, and its commit cannot be read, as that of a compaction that rewrote an index\). A range that does not reach "
-        r"over such a version has fewer. Set unmerged_keys_max to at least (\d+), or ask for the changes of shorter ranges$"
+        r"them, and its commit cannot be read, as that of a compaction that rewrote an index\). A range that does not cross "
+        r"these versions has fewer. Set unmerged_keys_max to at least (\d+), or ask for the changes of shorter ranges$"
     )
     with pytest.raises(TooManyUnmerged, match=says) as raised:
         few.changes(start, end).to_arrow()

@@ -165,7 +165,7 @@ def test_a_chain_is_no_nesting(rows: pa.Table, table: Table, join: Callable[...,
 @pytest.mark.parametrize(
     ("expression", "said"),
     [
-        (f("a") + 1 > 3, "cannot have 'add_checked'; say it in SQL"),
+        (f("a") + 1 > 3, "cannot have 'add_checked'; write the filter as text, in SQL"),
         (f("a").cast("float64") > 3, "cannot have 'cast'"),
         (f("a") == pa.scalar(None, pa.int64()), "a null as a literal"),
         (f("f") > float("nan"), "a literal nan of type double"),
