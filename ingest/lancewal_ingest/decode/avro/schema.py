@@ -176,11 +176,9 @@ def described(type_: AvroType) -> str:
             digits = f"({logical.precision}, {logical.scale})" if logical.name == "decimal" else ""
             return f"{kind} with {logical.name}{digits}"
         case AvroUnion(branches=branches):
-            return (
-                f"union of {len(branches)} types"
-                if len(branches) > 2
-                else f"union of {', '.join(map(described, branches))}"
-            )
+            if len(branches) > 2:
+                return f"union of {len(branches)} types"
+            return f"union of {', '.join(map(described, branches))}"
         case AvroEnum(name=name):
             return f"enum {name[:_SHOWN]}"
         case AvroRecord(name=name):

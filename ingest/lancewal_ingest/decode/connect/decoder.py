@@ -102,13 +102,11 @@ class ConnectDecoder(NamesNoSchema):
 
     def other_format(self, value: bytes, headers: HeaderList | None) -> str | None:
         found = framed_format(value, headers)
+        if found is None:
+            return None
         return (
-            None
-            if found is None
-            else (
-                f"expected JSON of Kafka Connect with a schema; the value is {found}. "
-                "table.format.value is connect-json: take a topic whose producers use JsonConverter"
-            )
+            f"expected JSON of Kafka Connect with a schema; the value is {found}. "
+            "table.format.value is connect-json: take a topic whose producers use JsonConverter"
         )
 
     def decode(

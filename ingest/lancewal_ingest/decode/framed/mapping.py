@@ -47,7 +47,6 @@ class Level:
 class PlacedField(NamedTuple, Generic[T]):
     """A field of a writer schema, and the index of its column or member."""
 
-    name: str
     type: T
     place: int | None
     """Place of the column among all columns of the table, or of the member in its struct; None for a field that is passed
@@ -141,7 +140,7 @@ class FieldMapper(Generic[T]):
         made: list[M] = []
         for name, type_, place in placed:
             if place is None:
-                made.append(make(PlacedField(name, type_, None, self._path(name, level), None, None)))
+                made.append(make(PlacedField(type_, None, self._path(name, level), None, None)))
                 continue
             column = level.fields.field(place)
             path = self._path(column.name, level) if level.path else self._called.get(column.name, column.name)
@@ -150,7 +149,7 @@ class FieldMapper(Generic[T]):
                 place = self._rows.columns.get_field_index(column.name)
                 self._held.add(place)
             try:
-                made.append(make(PlacedField(name, type_, place, path, column.type, within)))
+                made.append(make(PlacedField(type_, place, path, column.type, within)))
             except SchemaUnusable as unusable:
                 first = first or unusable
         if first is not None:

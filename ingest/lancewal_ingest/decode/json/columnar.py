@@ -41,13 +41,9 @@ _OPEN, _CLOSE = b'{"_":', b"}\n"
 _BETWEEN = _CLOSE + _OPEN
 
 
-@dataclass(frozen=True, slots=True)
-class Columns:
-    arrays: Sequence[pa.Array]
-    """The table's columns, in the contract's order; null those that are in no value.  Cells of doubtful rows must not be
-    used."""
-    doubtful: Mask | None
-    """True for each row that the reference path must decide on.  None if there are no such rows."""
+Columns = tuple[Sequence[pa.Array], Mask | None]
+"""The table's columns, in the contract's order, null where no value has them.  With them a mask of the doubtful rows, on which
+the reference path must decide; None if there are none.  Cells of doubtful rows must not be used."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +128,7 @@ class ColumnReader:
             if arrays[place].null_count:
                 missing = mask_of(arrays[place].is_null())
                 doubtful = either(doubtful, missing)
-        return Columns(arrays, doubtful)
+        return arrays, doubtful
 
 
 def without(arrays: Sequence[pa.Array], gone: Mask) -> list[pa.Array]:

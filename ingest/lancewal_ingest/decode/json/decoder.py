@@ -142,10 +142,10 @@ class JsonDecoder(NamesNoSchema):
         columns = self._columns.read(chosen, shape, other_names=used is not None)
         if columns is None:
             return None
-        arrays, doubtful = columns.arrays, list[int]()
-        if columns.doubtful is not None:
-            arrays, doubtful = without(arrays, columns.doubtful), indexes[columns.doubtful].tolist()
-            kept = np.flatnonzero(~columns.doubtful)
+        (arrays, uncertain), doubtful = columns, list[int]()
+        if uncertain is not None:
+            arrays, doubtful = without(arrays, uncertain), indexes[uncertain].tolist()
+            kept = np.flatnonzero(~uncertain)
             indexes, chosen = indexes[kept], [chosen[place] for place in kept.tolist()]
             used = None if used is None else [used[place] for place in kept.tolist()]
         others.update(name for names in used or () for name in names)

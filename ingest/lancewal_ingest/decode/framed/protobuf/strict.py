@@ -94,10 +94,6 @@ class Payload(ValueBytes):
         """End of the message, or of the run of items, that is being read."""
         self.other_names = other_names
 
-    def within(self, pieces: Sequence[bytes]) -> Payload:
-        """Return a reader of a message within this payload.  It adds to the same ``other_names``."""
-        return Payload(pieces, self.other_names)
-
     def count(self, path: str) -> None:
         """Count a field number that the schema does not have."""
         name = OtherName("unknown", path)
@@ -236,7 +232,7 @@ def _zero(field: MessageField, payload: Payload) -> Any:
 
 def _whole(field: MessageField, payload: Payload, pieces: Sequence[bytes]) -> Any:
     """Return the cell of a message, whose pieces are all that came of it."""
-    within = payload.within(pieces)
+    within = Payload(pieces, payload.other_names)
     found = _READERS[type(field.cell)](field.cell, within)
     payload.late = payload.late or within.late
     return found
