@@ -182,7 +182,8 @@ def test_an_error_without_a_text_is_told_by_its_code() -> None:
     inspector, admin = scripted(election_s=0)
     admin.described = failed(KafkaError.COORDINATOR_LOAD_IN_PROGRESS, "ConsumerGroupDescribe: ")
     with pytest.raises(
-        KafkaUnavailable, match="ConsumerGroupDescribe: Broker: Coordinator load in progress; the error may be transient"
+        KafkaUnavailable,
+        match="ConsumerGroupDescribe: Broker: Coordinator load in progress; the error may be transient",
     ):
         inspector.members("t", "g")
 

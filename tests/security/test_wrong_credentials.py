@@ -49,8 +49,13 @@ def without(*names: str, **more: str) -> Callable[[dict[str, str]], Options]:
 
 
 def sas(rights: str, lives_s: float = 600, container: str = HOLDER) -> Callable[[dict[str, str]], Options]:
-    token = sas_token(container, rights, time.time() + lives_s)
-    return without("azure_storage_account_key", azure_storage_sas_token=token)
+    """The token lives from the moment in which it is used, however long ago the tests were collected."""
+
+    def change(options: dict[str, str]) -> Options:
+        token = sas_token(container, rights, time.time() + lives_s)
+        return without("azure_storage_account_key", azure_storage_sas_token=token)(options)
+
+    return change
 
 
 no_token = without("azure_storage_account_key", azure_storage_sas_token="canary")

@@ -908,7 +908,8 @@ def _rows_are_written_beside_a_widening(patch: pytest.MonkeyPatch) -> None:
 
 
 def _a_command_minds_no_widening(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(lancewal_core.table.columns.versions, "landed", lambda tree, wide, there: tree)
+    tree = lancewal_core.table.columns.versions.column_tree
+    patch.setattr(lancewal_core.table.columns.versions, "column_tree", lambda column, there=(): tree(column))
 
 
 def _a_value_is_rejected_by_an_old_contract(patch: pytest.MonkeyPatch) -> None:
@@ -991,16 +992,12 @@ def _what_is_passed_over_is_asked_for_its_partition(patch: pytest.MonkeyPatch) -
 
 def _a_record_of_another_key_form_is_taken(patch: pytest.MonkeyPatch) -> None:
     other_forms = ComparedKeys._of_other_forms
-    patch.setattr(
-        ComparedKeys, "_of_other_forms", lambda self, given: {} if self._forms.taken else other_forms(self, given)
-    )
+    patch.setattr(ComparedKeys, "_of_other_forms", lambda self, given: {} if self._taken else other_forms(self, given))
 
 
 def _rows_come_before_the_form_of_their_keys(patch: pytest.MonkeyPatch) -> None:
     other_forms = ComparedKeys._of_other_forms
-    patch.setattr(
-        ComparedKeys, "_of_other_forms", lambda self, given: other_forms(self, given) if self._forms.taken else {}
-    )
+    patch.setattr(ComparedKeys, "_of_other_forms", lambda self, given: other_forms(self, given) if self._taken else {})
 
 
 def _a_member_takes_its_own_first_form(patch: pytest.MonkeyPatch) -> None:

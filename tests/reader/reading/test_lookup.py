@@ -409,7 +409,7 @@ def test_what_is_no_region_key_is_refused(pipeline: Pipeline) -> None:
     ):
         table.get(region_key=("r1", 7))
     bytes_ = pipeline.contract.model_copy(update={"key_format": "bytes", "region_key": ()})
-    with pytest.raises(InvalidInput, match="do not tell their partition"):
+    with pytest.raises(InvalidInput, match="do not show their partition"):
         region_key_of(bytes_, "r1")
 
 
