@@ -297,7 +297,7 @@ def all_but(folders: tuple[str, ...]) -> tuple[str, ...]:
 WITH_SERVERS = "kafka or s3 or az or gs"
 SERVERS = ("-m", WITH_SERVERS)
 #: About half of the time of the tests with servers.
-SERVERS_HALF = ("tests/faults", "tests/security", "tests/stack")
+SERVERS_HALF = ("tests/faults", "tests/security", "tests/stack", "tests/demo", "tests/audit", "tests/tables")
 NO_SERVER = ("-m", f"not ({WITH_SERVERS})", *NO_CACHE, *FOLDERS_GO)
 WHOLE = [
     part("servers-1", *SERVERS, *SERVERS_HALF),

@@ -91,6 +91,7 @@ from lancewal_core.region.transitions import Claimant, Ended, claim, trim
 from lancewal_core.rows.murmur2 import partition_of
 from lancewal_core.rows.record_times import RecordTimes
 from lancewal_core.store.object_store import Done, ObjectInfo, Unknown, put_once
+from lancewal_core.table.checks import column_tree
 from lancewal_core.table.contract import MISROUTED, newest_contract
 from lancewal_core.table.subscriptions.holding import HOLDS_NOTHING, Holding, holding_of
 from lancewal_core.table.subscriptions.needs import Age
@@ -908,7 +909,7 @@ def _rows_are_written_beside_a_widening(patch: pytest.MonkeyPatch) -> None:
 
 
 def _a_command_minds_no_widening(patch: pytest.MonkeyPatch) -> None:
-    tree = lancewal_core.table.columns.versions.column_tree
+    tree = column_tree
     patch.setattr(lancewal_core.table.columns.versions, "column_tree", lambda column, there=(): tree(column))
 
 
