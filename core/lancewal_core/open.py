@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from lancewal_core.errors import ContractMismatch, TableMissing
 from lancewal_core.process.clock import Clock
@@ -43,7 +43,7 @@ class Address:
 
     uri: str
     """The address, which is completed by the account of Azure that the options name."""
-    options: Mapping[str, str] | None = None
+    options: Mapping[str, str] | None = field(default=None, repr=False)  # may hold a store's secret
     """Lance's storage options."""
     base_paths: BasePaths = "refuse"
 

@@ -41,7 +41,7 @@ from __future__ import annotations
 import logging
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
@@ -100,7 +100,7 @@ class _Letter:
 class KafkaDeadLetters:
     """``DeadLetters`` in a Kafka topic.  Only one thread may call at a time."""
 
-    client: Mapping[str, str]
+    client: Mapping[str, str] = field(repr=False)  # may hold a password
     """``bootstrap.servers`` and the pass-through properties."""
     topic: str
     group: str

@@ -206,6 +206,9 @@ class IngestTable:
 
     def _problems(self) -> Iterator[Problem]:
         worker, drain = self.worker, self.context.drain
+        # The loop may clear what a probe has just tested, so each is read once.
+        waits_for, still = worker.waits_for, self._still.problem
+        altered, control = self._altered.problem, self._control.problem
         if drain is not None:
             yield Problem(
                 PartitionCountChanged.kind,
@@ -215,30 +218,30 @@ class IngestTable:
             )
         for region, error in sorted(worker.stopped.items()):
             yield Problem.of(error, f"partition {region.partition} stopped")
-        if self._still.problem is not None:
-            yield Problem("partition_stands", self._still.problem)
-        yield from (silence.problem for silence in self.silences if silence.problem is not None)
-        if self._altered.problem is not None:
-            yield self._altered.problem
-        if self._control.problem is not None:
-            yield Problem.of(self._control.problem, "control cannot be read")
+        if still is not None:
+            yield Problem("partition_stands", still)
+        yield from (problem for silence in self.silences if (problem := silence.problem) is not None)
+        if altered is not None:
+            yield altered
+        if control is not None:
+            yield Problem.of(control, "control cannot be read")
         yield from self._not_opened()
         for region, wait in sorted(worker.schema_waits.items()):
             if wait.error is not None:
                 yield Problem.of(wait.error, f"partition {region.partition}")
-        if worker.waits_for is not None:
-            yield Problem.of(worker.waits_for, "no segment is written")
+        if waits_for is not None:
+            yield Problem.of(waits_for, "no segment is written")
         elif not worker.idle_or_progressing:
             yield Problem(StoreUnavailable.kind, "the store takes no new segment, or no new version of a state page")
 
     def _not_opened(self) -> Iterator[Problem]:
         """Yield why partitions that wait to be opened are not open.  A fault that may pass has one problem for all."""
-        worker = self.worker
-        if self._short and worker.waiting:
+        worker, short = self.worker, self._short
+        if short and worker.waiting:
             yield Problem(
                 "retention_short",
                 f"partitions {_listed(worker.waiting)} are not opened: Kafka is about to delete records of partitions "
-                f"{_listed(self._short)} that are not durable",
+                f"{_listed(short)} that are not durable",
             )
         passing: dict[str, dict[Region, Retry]] = {}
         for region, error in sorted(worker.refused.items()):

@@ -14,6 +14,7 @@ import google_crc32c
 import pytest
 
 from lancewal_core.errors import (
+    ContractChanged,
     Corrupt,
     FormatUnknown,
     LancewalError,
@@ -91,6 +92,25 @@ def test_what_a_partition_waits_for_is_said(error: LancewalError) -> None:
     table.context = SimpleNamespace(drain=None)
     table._altered = table._control = table._still = nothing
     assert table.problems() == [Problem(error.kind, f"partition 1 cannot be opened: {error}")]
+
+
+def test_what_the_loop_clears_while_a_probe_asks() -> None:
+    """Health asks from a thread of its own."""
+
+    class Worker(SimpleNamespace):
+        waited: list[LancewalError | None]
+
+        @property
+        def waits_for(self) -> LancewalError | None:
+            return self.waited.pop(0) if self.waited else None
+
+    table: Any = object.__new__(IngestTable)  # all that its problems need
+    error = ContractChanged("a newer contract is needed", version=2)
+    table.worker = Worker(waited=[error], stopped={}, schema_waits={}, waiting=[], refused={})
+    table.silences, table._short = (), ()
+    table.context = SimpleNamespace(drain=None)
+    table._altered = table._control = table._still = SimpleNamespace(problem=None)
+    assert table.problems() == [Problem.of(error, "no segment is written")]
 
 
 @HOW
