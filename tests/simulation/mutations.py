@@ -909,8 +909,7 @@ def _rows_are_written_beside_a_widening(patch: pytest.MonkeyPatch) -> None:
 
 
 def _a_command_minds_no_widening(patch: pytest.MonkeyPatch) -> None:
-    tree = column_tree
-    patch.setattr(lancewal_core.table.columns.versions, "column_tree", lambda column, there=(): tree(column))
+    patch.setattr(lancewal_core.table.columns.versions, "column_tree", lambda column, there=(): column_tree(column))
 
 
 def _a_value_is_rejected_by_an_old_contract(patch: pytest.MonkeyPatch) -> None:
