@@ -11,6 +11,7 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -99,6 +100,8 @@ class EntryPlaces:
         self._logs: list[LogId] = []
         self._rows: list[tuple[int, int, int, int, int]] = []
         self._named: list[tuple[int, int, int]] = []
+        self._spans: list[tuple[int, int, int]] = []
+        """Positions [first, next) of all entries with their versions, in order; empty until ``versions`` needs them."""
 
     def add(self, log: LogId, number: Number, first: Position, next_: Position, version: int) -> None:
         """Add an entry; ``version``: the contract version that it names."""
@@ -116,9 +119,12 @@ class EntryPlaces:
         """Divide the positions [``first``, ``end``) by the contract versions under which their records may have been taken.
 
         The version of an entry is one alone.  ``between`` says those of positions without an entry."""
-        spans = sorted([*self._named, *((begin, next_, version) for begin, next_, _, _, version in self._rows)])
-        at, before = int(first), None
-        for begin, next_, version in spans:
+        if len(self._spans) != len(self._named) + len(self._rows):
+            self._spans = sorted([*self._named, *((row[0], row[1], row[4]) for row in self._rows)])
+        start = max(bisect_right(self._spans, first, key=itemgetter(0)) - 1, 0)
+        at, before = int(first), self._spans[start - 1][2] if start else None
+        for place in range(start, len(self._spans)):
+            begin, next_, version = self._spans[place]
             if begin >= end:
                 if at < end:
                     yield between(before, version), Position(at), end

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 
 from lancewal_audit.taken_versions import versions_between
 from lancewal_audit.verify.records.by_ids import by_ids, fields_of
@@ -73,6 +73,8 @@ class WalRecords:
         """Keys of segments that must exist and do not."""
         self._flushes: dict[str, Flush] = {}
         """Manifests that were read, by their keys.  They never change."""
+        self._between = cache(partial(versions_between, opened))
+        """Versions of the records between two entries.  Each answer reads contracts, and a gap may be longer than a batch."""
 
     def contract_of(self, version: int) -> Contract:
         """Return this version of the contract, which entries name."""
@@ -82,7 +84,7 @@ class WalRecords:
         self, region: Region, first: Position, end: Position
     ) -> Iterator[tuple[tuple[int, ...], Position, Position]]:
         """Divide positions by the contract versions, newest first, under which their records may have been taken."""
-        return self.places[region].versions(first, end, partial(versions_between, self._opened))
+        return self.places[region].versions(first, end, self._between)
 
     # -- step 1 --------------------------------------------------------------------------------------------------
 
