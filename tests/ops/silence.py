@@ -288,6 +288,14 @@ WORLDS = (
         {**_heartbeats(_until(25, 6)), _BROKERS: lambda minute: 3 if minute < 26 else 0},
         frozenset({"LancewalBrokersUnreachable"}),
     ),
+    World(
+        "heartbeats come again three minutes after Kafka, which was gone for 20 minutes",
+        {
+            **_heartbeats(lambda minute: 6 * (min(minute, 30) + max(0, minute - 53))),
+            _BROKERS: lambda minute: 0 if 30 < minute < 50 else 3,
+        },
+        frozenset({"LancewalBrokersUnreachable"}),
+    ),
     World("heartbeats end, and nothing else comes", _heartbeats(_until(25, 6)), frozenset({"LancewalSourceSilent"})),
     World("heartbeats ended 17 minutes ago", _heartbeats(_until(43, 6)), frozenset({"LancewalSourceSilent"})),
     World("heartbeats ended 13 minutes ago", _heartbeats(_until(47, 6))),

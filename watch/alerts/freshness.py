@@ -99,7 +99,7 @@ ALERTS = (
         > %heartbeats%
         and sum by (namespace, table) (lancewal_ingest_end_position{@})
         == sum by (namespace, table) (lancewal_ingest_end_position{@} offset %window%)
-        and min by (namespace, table) (lancewal_kafka_connected_brokers{@}) > 0
+        and min by (namespace, table) (min_over_time(lancewal_kafka_connected_brokers{@}[%window%])) > 0
         """,
         "The connector of {{ $labels.table }} has written nothing for %window%, not even a heartbeat",
         "See in Kafka Connect whether the connector and its task run. Changes wait in the log of the source meanwhile.",
