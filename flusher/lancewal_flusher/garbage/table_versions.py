@@ -67,7 +67,7 @@ class VersionsSeen:
 
 @dataclass(frozen=True, slots=True)
 class VersionsDue:
-    """Versions older than the window, oldest first, and the reason why they must stay, if there is one."""
+    """Versions that may be removed now, oldest first.  There are none while a guarantee lets all versions stay."""
 
     versions: tuple[TableVersion, ...]
     held: Mapping[str, int] = field(default_factory=dict)
@@ -125,7 +125,7 @@ def _may_go(context: FlusherContext, in_force: InForce, kept: SoundHistories, no
             if record.state is GenerationState.MERGED:
                 return False  # a restore took the merge of its flush back
             if record.state is GenerationState.FLUSHED and now_ms - (record.flushed_at_ms or 0) > WAITING_MAX_MS:
-                return False
+                return False  # a merge may still name files that Lance would remove
     return is_finished(context, in_force)
 
 
