@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import uuid
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any
@@ -104,9 +104,12 @@ class FrameReader:
         """
         if None in values or (named is not None and named.null_count < len(named)):
             return None
-        heads = set(map(self._head, values))
-        head = heads.pop() if len(heads) == 1 else b""
-        return self._usual(head)
+        return self._of_all(map(self._head, values))
+
+    def _of_all(self, heads: Iterable[bytes]) -> NamedInFrame | None:
+        """Return what the heads of some frames name if all are the head of the same usual frame, else None."""
+        distinct = set(heads)
+        return self._usual(distinct.pop()) if len(distinct) == 1 else None
 
     def _usual(self, head: bytes) -> NamedInFrame | None:
         """Return the schema that the head of a usual frame names, with an empty path; None for any other frame."""
@@ -117,18 +120,18 @@ class FrameReader:
 
     def read(self, values: Sequence[bytes], named: pa.Array | None) -> tuple[list[Framed], list[RefusedValue]]:
         """Group the values by schema, and refuse those without a frame.  ``named`` has the header of each value."""
-        shared = self.shared(values, named)
-        if shared is not None:
-            return [Framed(*shared, np.arange(len(values)), Payloads.of(values, self._head_bytes))], []
         headers: Sequence[bytes | None] = [None] * len(values)
         frames = values
         if named is not None and named.null_count < len(named):
             headers = named.to_pylist()
             frames = [value if header is None else header for value, header in zip(values, headers, strict=True)]
+        heads = list(map(self._head, frames))
+        if frames is values and (shared := self._of_all(heads)) is not None:
+            return [Framed(*shared, np.arange(len(values)), Payloads.of(values, self._head_bytes))], []
         found = defaultdict[NamedInFrame, list[Indexes]](list)
         nbytes = np.zeros(len(values), np.int64)
         refused: list[RefusedValue] = []
-        for head, indexes in _by_text(list(map(self._head, frames))):
+        for head, indexes in _by_text(heads):
             usual = self._usual(head)
             if usual is not None:
                 found[usual].append(indexes)
