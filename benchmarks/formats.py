@@ -21,6 +21,7 @@ import tempfile
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import fastavro
 import numpy as np
@@ -65,6 +66,22 @@ SCHEMA = {
         )
     ],
 }
+FLOORS = {
+    "floor": ("consume", "avro"),
+    "connect_floor": ("consume", "connect"),
+    "vector_floor": ("consume", "vector_protobuf"),
+    **{f"{kind}_floor": ("read", kind) for kind in EVENTS},
+}
+"""By floor, the act of a child, and the kind of records that it consumes."""
+
+
+class FormatTopic(NamedTuple):
+    """The records of one kind, and how a table reads them."""
+
+    rows: int
+    messages: Iterator[Message]
+    values: tuple[str, ...] = ()
+    """Arguments of ``ingest_child.ingest`` about the format."""
 
 
 def run(rows: int = 2_000_000, runs: int = 3) -> dict[str, float]:
@@ -78,50 +95,17 @@ def run(rows: int = 2_000_000, runs: int = 3) -> dict[str, float]:
             registry.has(f"/schemas/ids/{change_events.EVENT_ID}", json.dumps(change_events.event_schema(SCHEMA)))
             registry.has(f"/schemas/ids/{change_events.KEY_ID}", json.dumps(change_events.key_schema(SCHEMA)))
             servers = broker.bootstrap_servers
-            counts = {"connect": rows // CONNECT_FEWER}
-            counts |= dict.fromkeys(("vector_json", "vector_protobuf"), rows // VECTOR_FEWER)
-            counts |= dict.fromkeys((*EVENTS, "events_kept"), rows // EVENTS_FEWER)
-            events = rows // EVENTS_FEWER
-            topics = {
-                "json": upserts(rows, KEYS, 1),
-                "avro": in_avro(rows),
-                "bad": in_avro(rows, BAD_EVERY),
-                "protobuf": in_protobuf(rows, PROTOBUF_ID, NARROW_PROTOBUF),
-                "connect": in_connect(counts["connect"]),
-                "vector_json": with_vectors(counts["vector_json"]),
-                "vector_protobuf": in_protobuf(counts["vector_protobuf"], PROTOBUF_ID + 1, PROTOBUF),
-                "events_json": change_events.in_json(events),
-                "events_connect": change_events.in_connect(events, SCHEMA),
-                "events_avro": change_events.in_avro(events, SCHEMA),
-                "events_kept": change_events.in_avro(events, SCHEMA, KEPT_EVERY),
-            }
-            formats: dict[str, tuple[str, ...]] = {
-                "avro": ("avro", registry.url),
-                "bad": ("avro", registry.url),
-                "protobuf": ("protobuf", registry.url),
-                "connect": ("connect-json", ""),
-                "vector_json": ("json", "", str(DIMENSIONS)),
-                "vector_protobuf": ("protobuf", registry.url, str(DIMENSIONS)),
-                "events_json": ("json", "", "", "debezium"),
-                "events_connect": ("connect-json", "", "", "debezium"),
-                "events_avro": ("avro", registry.url, "", "debezium"),
-                "events_kept": ("avro", registry.url, "", "debezium"),
-            }
-            sources = {kind: Prefilled(servers, f"formats-{kind}", counts.get(kind, rows)) for kind in topics}
-            for kind, messages in topics.items():
-                prefill(servers, f"formats-{kind}", messages, change_events.HEADERS if "events" in kind else ())
+            topics = _topics(rows, registry.url)
+            sources = {kind: Prefilled(servers, f"formats-{kind}", topic.rows) for kind, topic in topics.items()}
+            for kind, topic in topics.items():
+                headers = change_events.HEADERS if "events" in kind else ()
+                prefill(servers, sources[kind].topic, topic.messages, headers)
             for number in range(runs):
-                for floor, kind in (
-                    ("floor", "avro"),
-                    ("connect_floor", "connect"),
-                    ("vector_floor", "vector_protobuf"),
-                ):
-                    rates[floor].append(child("consume", sources[kind], folder, 0)["rows_per_s"])
-                for kind in EVENTS:
-                    rates[f"{kind}_floor"].append(child("read", sources[kind], folder, 0)["rows_per_s"])
-                for kind, source in sources.items():
+                for floor, (act, kind) in FLOORS.items():
+                    rates[floor].append(child(act, sources[kind], folder, 0)["rows_per_s"])
+                for kind, topic in topics.items():
                     table = folder / f"{kind}-{number}"
-                    done = child("ingest", source, table, BUDGET, formats.get(kind, ()))
+                    done = child("ingest", sources[kind], table, BUDGET, topic.values)
                     rates[kind].append(done["rows_per_s"])
                     shutil.rmtree(table)
     finally:
@@ -145,6 +129,30 @@ def run(rows: int = 2_000_000, runs: int = 3) -> dict[str, float]:
     result |= {f"decode_protobuf_{name}": found for name, found in decode_protobuf().items()}
     result |= {f"new_schema_{name}": found for name, found in new_schema().items()}
     return {"rows": rows, "runs": runs, **result}
+
+
+def _topics(rows: int, registry: str) -> dict[str, FormatTopic]:
+    """Return all kinds.  ``rows``: the number of records, of which some kinds have fewer."""
+    connect, vectors, events = rows // CONNECT_FEWER, rows // VECTOR_FEWER, rows // EVENTS_FEWER
+    avro, protobuf = ("avro", registry), ("protobuf", registry)
+    in_avro_events = (*avro, "", "debezium")
+    return {
+        "json": FormatTopic(rows, upserts(rows, KEYS, 1)),
+        "avro": FormatTopic(rows, in_avro(rows), avro),
+        "bad": FormatTopic(rows, in_avro(rows, BAD_EVERY), avro),
+        "protobuf": FormatTopic(rows, in_protobuf(rows, PROTOBUF_ID, NARROW_PROTOBUF), protobuf),
+        "connect": FormatTopic(connect, in_connect(connect), ("connect-json", "")),
+        "vector_json": FormatTopic(vectors, with_vectors(vectors), ("json", "", str(DIMENSIONS))),
+        "vector_protobuf": FormatTopic(
+            vectors, in_protobuf(vectors, PROTOBUF_ID + 1, PROTOBUF), (*protobuf, str(DIMENSIONS))
+        ),
+        "events_json": FormatTopic(events, change_events.in_json(events), ("json", "", "", "debezium")),
+        "events_connect": FormatTopic(
+            events, change_events.in_connect(events, SCHEMA), ("connect-json", "", "", "debezium")
+        ),
+        "events_avro": FormatTopic(events, change_events.in_avro(events, SCHEMA), in_avro_events),
+        "events_kept": FormatTopic(events, change_events.in_avro(events, SCHEMA, KEPT_EVERY), in_avro_events),
+    }
 
 
 def in_avro(count: int, bad_every: int = 0) -> Iterator[Message]:
