@@ -143,7 +143,7 @@ class FramedDecoder:
         """Return the schemas that values name.  Each comes with the path of its message (``frames``) and the indexes of
         its values.
 
-        The path of a schema's first message is empty, unless the frame has that path written out.
+        The path of a schema's first message is empty, unless it is written out before the value.
         """
         named = self._in_headers(headers)
         shared = self._frames.shared(values, named)
