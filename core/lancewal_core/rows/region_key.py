@@ -149,6 +149,9 @@ class RegionKeyCodec:
         if not self._columns:
             raise InvalidSchema("table.region_key is empty: name the columns that producers key by")
 
+    def __reduce__(self) -> tuple[type[RegionKeyCodec], tuple[pa.Schema]]:
+        return RegionKeyCodec, (self._fields,)  # a pickled kind would be another object than the kinds of this module
+
     def encode(self, values: Sequence[object]) -> bytes:
         """Return the encoding of one key, given its values (str, int, bool, date, bytes, UUID).  Raises
         ``InvalidInput`` for a wrong count, type or range.

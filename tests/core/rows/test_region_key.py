@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import datetime
 import json
+import pickle
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -99,6 +100,22 @@ def test_all_forms_agree(table: tuple[pa.Schema, list[tuple[Any, ...]]]) -> None
         assert encode_region_key(*row) == key
         assert codec.decode(key) == row
         assert list(map(type, codec.decode(key) or ())) == list(map(type, row))
+
+
+@given(tables())
+@example((pa.schema([("t", pa.string()), ("b", pa.binary())]), [('x"y', b"\xff")]))
+@example(
+    (pa.schema([("u", pa.uuid()), ("f", pa.bool_()), ("d", pa.date32())]), [(UUID(int=1), True, datetime.date.min)])
+)
+def test_a_codec_that_was_pickled_says_the_same(table: tuple[pa.Schema, list[tuple[Any, ...]]]) -> None:
+    """Contracts are pickled for Spark's executors, with the codec once it was used."""
+    schema, rows = table
+    codec = pickle.loads(pickle.dumps(RegionKeyCodec(schema)))
+    expected = [by_the_rules(row) for row in rows]
+    columns = [pa.array([row[i] for row in rows], field.type) for i, field in enumerate(schema)]
+    assert codec.encode_batch(columns).to_pylist() == expected
+    assert [codec.encode(row) for row in rows] == expected
+    assert [codec.decode(key) for key in expected] == rows
 
 
 @settings(max_examples=400)
