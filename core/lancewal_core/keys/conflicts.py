@@ -129,7 +129,7 @@ class Conflicts:
     def stopped(self) -> tuple[Region, ...]:
         """Regions whose records ingest must not consume.
 
-        Regions with the most waiting keys come first, until all others together have few (``KEYS_FEW``).
+        Regions with the most waiting keys are taken first, until all others together have few (``KEYS_FEW``).
         """
         counted = pc.value_counts(self.waiting[REGION]).to_pylist()
         counts = sorted(((one["counts"], one["values"]) for one in counted), key=lambda one: (-one[0], one[1]))
@@ -222,7 +222,7 @@ class Conflicts:
         return replace(self, waiting=left.combine_chunks()).with_owner(source, keys)
 
     def that_counts(self, counts: Counts) -> Conflicts:
-        """Return the conflicts without decided keys whose owner no longer exists under the contract.
+        """Return the conflicts without decided keys whose owner no longer counts under the contract.
 
         Records of such a key may come through any region.
         """

@@ -109,7 +109,7 @@ class KeyIndex:
         return KeyRows(rows, left, self._faults(catalog))
 
     def bring(self, keys: pa.Table) -> None:
-        """Load the catalog and the parts that ``find`` will need for these keys."""
+        """Load in advance the recent catalog, and its parts that ``find`` will read for these keys."""
         sought = SoughtKeys(code_keys(keys))
         runs = self.sound(self.catalogs.recent())
         find_in_runs(runs, self.parts, sought, self.tasks)

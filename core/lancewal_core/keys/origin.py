@@ -51,7 +51,7 @@ Counts = Callable[[MergedFrom], int]
 
 
 def counting(contract: Contract) -> Counts:
-    """Return a function that tells which recorded regions still exist under a contract (guarantee 1)."""
+    """Return the function that tells which remembered regions count under a contract (guarantee 1)."""
 
     def partition(source: MergedFrom) -> int:
         region, ended = source.region, contract.altered_at

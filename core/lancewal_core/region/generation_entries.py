@@ -77,9 +77,7 @@ def headers_of(opened: OpenedTable, generations: Seq[tuple[Region, InLog]]) -> l
 
 
 def _chain(region: Region, record: InLog, found: Iterable[E], end: Sequence) -> list[E] | PlanStale:
-    """Return the generation's entries, of those found in its log before ``end``.  Raises ``PlanStale`` unless they are
-    complete.
-    """
+    """Return the generation's entries, of those found in its log before ``end``; the error unless they are complete."""
     entries = [e for e in found if e.region == region and _is_of(record, e)]
     if record.next is None or not is_chain(entries, record.first, record.next):
         shown = f"{entries[0].first} to {entries[-1].next} in {len(entries)} entries" if entries else "no entry"

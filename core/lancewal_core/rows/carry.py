@@ -31,7 +31,7 @@ _TIME_UNITS = (*_UNITS, "ns")
 
 
 def widens(old: pa.DataType, new: pa.DataType) -> bool:
-    """Return whether every value of the type ``old`` is also a value of the type ``new``.
+    """Return whether every value of the type ``old`` that a record can bring is also a value of the type ``new``.
 
     Both are plain types.  Lists and structs widen by their fields, vectors by their items.
     """

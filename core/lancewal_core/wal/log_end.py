@@ -101,7 +101,7 @@ def end_log(
             outcome = put_until_told(store, key, clock, partial(encode_fence, fence))
         if isinstance(outcome, Done):
             return Walk(log, tuple(segments), walked.end, fence)
-        start = walked.end  # a data segment came first, or a fence, perhaps this one: go on walking
+        start = walked.end  # a data segment came first, or another claimer's fence: go on walking
 
 
 def lost_at_end(walked: Walk[S], begins: Sequence) -> ObjectMissing | None:

@@ -98,7 +98,14 @@ def walk_cached(
     *,
     before: Sequence | None = None,
 ) -> Walk[Segment | Trailer]:
-    """Read segments as ``walk`` does, but ask the store only for those that ``cache`` does not have."""
+    """Read segments as ``walk`` does, but ask the store only for those that ``cache`` does not have.
+
+    A segment that has no room in the cache comes as its trailer, unless it came in a bundle.
+
+    The walk first asks for as many numbers as the log grew by at the walk before, and two more.  So it finds the end of
+    an evenly growing log at once.  If the cache does not know the log, or it grew by more than ``_WINDOW`` segments
+    lately, the walk also asks for a listing.  After that it reads bundles in place of segments that the listing shows.
+    """
 
     def read(sequence: Sequence) -> Segment | Trailer | Fence | None:
         return meet_segment(store, paths.wal_segment(log, sequence), cache)
