@@ -199,7 +199,7 @@ class WriterSchemas:
         first, versions = stored_schema(schema, new_id()), tuple[StoredSchema, ...]()
         if self._has_room(MARKS_MAX if schema is None else SCHEMAS_MAX):
             # No request before the put: records wait for it.
-            stored = put_until_told(self._store, schema_family(key, self._making).key(1), clock, lambda: first.encode())
+            stored = put_until_told(self._store, schema_family(key, self._making).key(1), clock, first.encode)
             if isinstance(stored, Done):
                 self._number += 1
                 versions = (first,)

@@ -133,7 +133,7 @@ def test_a_store_without_a_verdict_puts_nothing_into_memory(
 
 
 def test_version_1_names_no_position() -> None:
-    data = StoredSchema.encode(stored_schema(LONG, "a", {0: Position(1)}))
+    data = stored_schema(LONG, "a", {0: Position(1)}).encode()
     with pytest.raises(ObjectCorrupt, match="from the first record on"):
         StoredSchema.decode(data, paths.writer_schema_version(KEY, 1, None))
     assert StoredSchema.decode(data, paths.writer_schema_version(KEY, 2, None)).since == {"0": 1}
