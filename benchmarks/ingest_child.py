@@ -17,7 +17,7 @@ from benchmarks.ingest import PARTITIONS, Prefilled
 from benchmarks.workload import COLUMNS, PRIMARY_KEY, REGION_KEY, SCHEMA
 from lancewal_core.settings.load import load_settings
 from lancewal_demo.stack.resident_memory import resident_bytes
-from lancewal_ingest.python_collector import look_at_new_objects_rarely
+from lancewal_ingest.service.python_collector import look_at_new_objects_rarely
 from lancewal_ingest.service.service import Running, serve
 from lancewal_tables.define.create import create_table
 

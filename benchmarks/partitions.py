@@ -38,8 +38,8 @@ from lancewal_core.names.ids import Position, Region, TopicId
 from lancewal_core.open import Address
 from lancewal_core.process.clock import SystemClock
 from lancewal_ingest.event_table import IngestEvents
-from lancewal_ingest.python_collector import look_at_new_objects_rarely
 from lancewal_ingest.service.metrics import IngestMetrics
+from lancewal_ingest.service.python_collector import look_at_new_objects_rarely
 from lancewal_reader.table import open_table
 
 PARTITIONS = (1, 64, 512, 1_000)

@@ -3,8 +3,7 @@
 Data flows through ``kafka`` (consume), ``decode`` (bytes to rows), ``append`` (rows to a durable segment) and
 ``regions`` (MemTables: opened, sealed, flushed).  ``envelopes`` are what connectors put around rows.  ``registry``
 finds the schemas that records name.  ``retention``
-watches what Kafka deletes, ``operator`` carries out what a person decides, ``service`` runs the loop, and
-``commands`` are the other entry points.  ``formats`` knows the decoders, ``context`` carries everything with an
-effect, and ``observer`` is told what happens.  ``event_table`` lists the log events.  ``glibc_heap`` keeps glibc to
-one heap, and ``python_collector`` lets Python look for cycles less often.
+watches what Kafka deletes, ``service`` runs the loop, and ``commands`` are the other entry points.  ``formats`` knows
+the decoders, ``context`` carries everything with an effect, and ``observer`` is told what happens.  ``event_table``
+lists the log events.  ``glibc_heap`` keeps glibc to one heap.
 """

@@ -5,6 +5,5 @@ are several tables as of one moment.  A ``plan`` names the version, flushes and 
 folds the unmerged rows, and ``reading`` puts them together with the merged table.  ``search`` finds the nearest or
 best rows.  ``changes`` says how two states differ, and ``subscriptions`` keep what its consumers still need.
 ``spark`` and ``commands`` are the other entry points.
-``event_table`` lists the log events, and ``forms`` converts values and rows.  ``python_collector`` lets Python look
-for cycles less often while a read makes many objects.
+``event_table`` lists the log events, and ``forms`` converts values and rows.
 """

@@ -25,7 +25,7 @@ from lancewal_core.record_keys.key_format import encode_region_key
 from lancewal_core.rows.murmur2 import partition_of
 from lancewal_core.settings.sections import POLICIES
 from lancewal_core.table.contract import Contract, read_contract
-from lancewal_ingest.operator.accept_loss import accept_loss
+from lancewal_ingest.commands.operator.accept_loss import accept_loss
 from lancewal_kafka.topic import TopicState
 from lancewal_reader.point.receipt import receipt_of
 from lancewal_tables.define.alter import add_partitions, take_up_topic

@@ -16,7 +16,7 @@ from lancewal_core.table.contract import decode_contract
 from lancewal_core.wal.entry import Entry
 from lancewal_core.wal.segment import Segment, decode_segment
 from lancewal_core.wal.writer_schemas import WriterSchema
-from lancewal_ingest.operator.accept_schema import accept_schema
+from lancewal_ingest.commands.operator.accept_schema import accept_schema
 from lancewal_ingest.registry.comparison import EVERY_S
 from tests.simulation.checker import require
 from tests.simulation.oracle import Record

@@ -9,7 +9,7 @@ from lancewal_core.errors import RetentionLost
 from lancewal_core.names.ids import OwnerId
 from lancewal_core.rows.murmur2 import partition_of
 from lancewal_core.rows.schema import Op
-from lancewal_ingest.operator.accept_loss import accept_loss
+from lancewal_ingest.commands.operator.accept_loss import accept_loss
 from tests.simulation import oracle
 from tests.simulation.checker import require
 from tests.simulation.stage import Member, Stage

@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from lancewal_core.names.ids import Position, Region
     from lancewal_core.settings.load import Settings
     from lancewal_core.table.contract import Contract
+    from lancewal_ingest.commands.operator.accept_loss import Accepted
+    from lancewal_ingest.commands.operator.reject import Passed
     from lancewal_ingest.context import IngestContext
     from lancewal_ingest.kafka.source import Offsets
-    from lancewal_ingest.operator.accept_loss import Accepted
-    from lancewal_ingest.operator.reject import Passed
     from lancewal_kafka.records import Records
 
 app = CommandApp(
@@ -46,8 +46,8 @@ def accept_loss(
 
     Example: lancewal offset accept-loss orders-3 --dry-run
     """
+    from lancewal_ingest.commands.operator.accept_loss import accept_loss, plan_loss
     from lancewal_ingest.context import new_owner
-    from lancewal_ingest.operator.accept_loss import accept_loss, plan_loss
 
     settings = asked.settings()
     with _opened(settings, lambda contract: partition_named(partition, contract)) as place:
@@ -106,9 +106,9 @@ def reject(
     Example: lancewal offset reject orders-3-1841 --through 1850
     """
     from lancewal_core.names.ids import Position
+    from lancewal_ingest.commands.operator.reject import Partition, reject
     from lancewal_ingest.context import new_owner
     from lancewal_ingest.kafka.dead_letters import KafkaDeadLetters
-    from lancewal_ingest.operator.reject import Partition, reject
     from lancewal_kafka.clients import unpacking_bounded
     from lancewal_kafka.reread import read_records
 

@@ -16,7 +16,7 @@ from lancewal_core.errors import InvalidInput
 
 if TYPE_CHECKING:
     from lancewal_core.names.ids import Position, Region
-    from lancewal_ingest.operator.accept_schema import AcceptedSchema
+    from lancewal_ingest.commands.operator.accept_schema import AcceptedSchema
 
 app = CommandApp(help="Decide about schemas of a registry that the table has stored.")
 
@@ -52,8 +52,8 @@ def accept(
     from lancewal_core.names.words import SCHEMA_KEY_FORM, schema_key_of
     from lancewal_core.process.clock import SystemClock
     from lancewal_core.process.tasks import ThreadTasks
+    from lancewal_ingest.commands.operator.accept_schema import accept_schema
     from lancewal_ingest.context import open_context
-    from lancewal_ingest.operator.accept_schema import accept_schema
     from lancewal_ingest.registry.confluent import ConfluentRegistry
 
     settings = asked.settings()

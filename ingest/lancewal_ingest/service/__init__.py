@@ -6,7 +6,7 @@ old waiting records are.
 ``metrics`` (declared in ``metric_table``) report events.  ``status`` shows where records stop, and ``recent_records``
 counts how many of the newest became rows.  ``batch_check`` checks which batches the topic allows.  ``contract_watch``
 takes up an altered contract, and ``conflict_watch`` finds partitions that must stop for keys in conflict.
+``python_collector`` lets Python look for cycles less often.
 
-May import: append, context, decode, event_table, glibc_heap, kafka, observer, python_collector, regions, registry,
-retention.
+May import: append, context, decode, event_table, glibc_heap, kafka, observer, regions, registry, retention.
 """

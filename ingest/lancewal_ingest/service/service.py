@@ -44,8 +44,8 @@ from lancewal_core.process.stop_signals import end_in_time, stop_signals
 from lancewal_core.settings.load import Settings
 from lancewal_ingest.event_table import IngestEvents
 from lancewal_ingest.glibc_heap import use_one_heap
-from lancewal_ingest.python_collector import look_at_new_objects_rarely
 from lancewal_ingest.service.process import IngestProcess
+from lancewal_ingest.service.python_collector import look_at_new_objects_rarely
 from lancewal_ingest.service.table import IngestTable
 from lancewal_ingest.service.worker import IngestWorker
 

@@ -6,6 +6,7 @@ plans a read of a point: ``at_version``, ``at_receipt``, ``at_positions``, ``at_
 did, and ``stand_in`` finds a version that may replace one that is gone.  ``breaks`` refuses this across certain
 changes of the contract, and refuses positions on both sides of a break of the table's history.  ``kept``
 keeps the versions that plans pinned last, and ``log_entries`` the entries of walked logs by region.
+``python_collector`` lets Python look for cycles less often while a read makes many objects.
 
-May import: point, python_collector.
+May import: point.
 """

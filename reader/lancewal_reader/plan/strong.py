@@ -70,7 +70,7 @@ from lancewal_core.wal.segment_cache import SegmentCache
 from lancewal_core.wal.walk import Walk, walk_cached, walk_trailers
 from lancewal_reader.plan.kept import Kept
 from lancewal_reader.plan.log_entries import EntryRef, KnownEntries, LogEntries
-from lancewal_reader.python_collector import many_objects_made
+from lancewal_reader.plan.python_collector import many_objects_made
 
 T = TypeVar("T")
 PLANS_MAX = 20

@@ -6,5 +6,5 @@ next plan, which often extends one of them, and ``hidden`` the merged rows that 
 takes the columns that patches do not set from the table.  ``left_out`` says which records a read does not see.
 ``one_order`` sorts items by several orders.
 
-May import: event_table, plan, python_collector.
+May import: event_table, plan.
 """

@@ -29,8 +29,8 @@ from lancewal_core.table.conflicts_ref import ConflictsRef
 from lancewal_core.table.contract import Contract
 from lancewal_reader.plan.kept import Kept
 from lancewal_reader.plan.log_entries import EntryRef, SegmentPlace
+from lancewal_reader.plan.python_collector import many_objects_made
 from lancewal_reader.plan.strong import FlushRef, PlanContext, ReadPlan, RegionDelta
-from lancewal_reader.python_collector import many_objects_made
 from lancewal_reader.unmerged.entries import few_slices, reduced, remembered
 from lancewal_reader.unmerged.flushed import FlushCache, read_flushed, repaired
 from lancewal_reader.unmerged.hidden import HiddenRows

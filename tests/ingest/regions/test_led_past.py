@@ -11,8 +11,8 @@ from lancewal_core.names.ids import OwnerId, Position, Region
 from lancewal_core.region.state import RegionState
 from lancewal_core.region.states import RegionStates
 from lancewal_core.wal.entry import Entry
+from lancewal_ingest.commands.operator.entry import no_rows, write_entry
 from lancewal_ingest.kafka.source import Offsets, Polled
-from lancewal_ingest.operator.entry import no_rows, write_entry
 from lancewal_ingest.regions.open import open_region
 from lancewal_ingest.service.worker import IngestWorker
 from tests.ingest.service.test_worker import Place

@@ -23,9 +23,9 @@ from lancewal_core.region.durable_position import durable_position
 from lancewal_core.rows.murmur2 import partition_of
 from lancewal_core.table.drain import Drain
 from lancewal_core.wal import segment
+from lancewal_ingest.commands.operator.reject import Partition, Passed, reject
 from lancewal_ingest.decode.outcomes import Rejected
 from lancewal_ingest.kafka.source import Offsets
-from lancewal_ingest.operator.reject import Partition, Passed, reject
 from lancewal_kafka.records import Records
 from lancewal_reader.table import open_table
 from tests.ingest.regions.test_key_forms import KeyedPlace
@@ -145,7 +145,7 @@ def test_what_is_read_at_once_and_is_more_than_a_segment_takes_goes_into_several
     pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(segment, "SEGMENT_ROWS_BYTES_MAX", 200)
-    monkeypatch.setattr("lancewal_ingest.operator.reject.PIECE_BYTES", 600)
+    monkeypatch.setattr("lancewal_ingest.commands.operator.reject.PIECE_BYTES", 600)
     passed = pass_over(pipeline, Letters(pipeline), 11, at_once=100)
     assert (passed.rows, passed.goes_on, durable(pipeline)) == (4, 12, 12)
 

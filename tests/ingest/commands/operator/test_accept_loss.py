@@ -11,9 +11,9 @@ from lancewal_core.errors import InvalidInput, KafkaBehind, RecordsGivenUp, Toke
 from lancewal_core.names.ids import LogId, OwnerId, Position
 from lancewal_core.region.loss_record import LossRecord, read_losses, replaced_below, write_loss
 from lancewal_core.wal.writer import LogWriter
+from lancewal_ingest.commands.operator.accept_loss import Accepted, accept_loss, plan_loss
 from lancewal_ingest.context import IngestContext
 from lancewal_ingest.kafka.source import Offsets
-from lancewal_ingest.operator.accept_loss import Accepted, accept_loss, plan_loss
 from lancewal_ingest.regions.open import open_region
 from lancewal_ingest.retention.tombstones import lost_tombstones
 from lancewal_kafka.retention import Compaction
@@ -107,7 +107,7 @@ def test_offsets_are_lost_where_only_deletes_were_accepted(pipeline: Pipeline) -
 
 def test_more_is_lost_after_a_command_that_ended_half_way(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patched:
-        patched.setattr("lancewal_ingest.operator.accept_loss.no_rows", None)
+        patched.setattr("lancewal_ingest.commands.operator.accept_loss.no_rows", None)
         with pytest.raises(TypeError):
             accept(pipeline, kafka(10, 10))
     assert recorded(pipeline) == [("offsets", 5, 10)]

@@ -28,9 +28,9 @@ from lancewal_core.names.ids import OwnerId, Position, Region
 from lancewal_core.region.durable_position import durable_position
 from lancewal_core.region.loss_record import LossRecord, read_losses, write_loss
 from lancewal_core.wal.entry import Entry
+from lancewal_ingest.commands.operator.entry import no_rows, write_entry
 from lancewal_ingest.context import IngestContext
 from lancewal_ingest.kafka.source import Offsets
-from lancewal_ingest.operator.entry import no_rows, write_entry
 from lancewal_ingest.retention.tombstones import accepted_up_to, lost_tombstones
 
 

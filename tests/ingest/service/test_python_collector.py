@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from lancewal_ingest.python_collector import look_at_new_objects_rarely
+from lancewal_ingest.service.python_collector import look_at_new_objects_rarely
 
 PARTITIONS = 1_000
 OF_EACH = 17

@@ -14,9 +14,9 @@ from lancewal_core.names.ids import Position, SchemaKey
 from lancewal_core.table.contract import Contract, encode_contract, newest_contract
 from lancewal_core.wal.writer_schemas import SCHEMA_BYTES_MAX, WriterSchema, WriterSchemas
 from lancewal_ingest.append.prepare import Consumed, Preparer, lenient
+from lancewal_ingest.commands.operator import accept_schema as command
+from lancewal_ingest.commands.operator.accept_schema import accept_schema
 from lancewal_ingest.kafka.dead_letters import RefusedDeadLetters
-from lancewal_ingest.operator import accept_schema as command
-from lancewal_ingest.operator.accept_schema import accept_schema
 from lancewal_ingest.registry.comparison import EVERY_S
 from lancewal_ingest.registry.lookups import AGAIN_S, NOT_FOUND_S
 from lancewal_ingest.service.worker import IngestWorker

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from lancewal_reader.plan import strong
-from lancewal_reader.python_collector import many_objects_made
+from lancewal_reader.plan.python_collector import many_objects_made
 from lancewal_reader.table import open_table
 from lancewal_reader.unmerged import load
 from tests.support.pipeline import Pipeline, by_key

@@ -37,12 +37,12 @@ from lancewal_core.wal.entry import Entry, RejectedOffset
 from lancewal_ingest.append.job import DeadLetters
 from lancewal_ingest.append.pending import Pending, divided, joined
 from lancewal_ingest.append.prepare import Consumed, Preparer
+from lancewal_ingest.commands.operator.entry import write_entry
 from lancewal_ingest.context import IngestContext
 from lancewal_ingest.decode.outcomes import Rejected
 from lancewal_ingest.decode.value_decoder import Schemas
 from lancewal_ingest.decode.weight import PIECE_BYTES
 from lancewal_ingest.kafka.source import Offsets
-from lancewal_ingest.operator.entry import write_entry
 from lancewal_kafka.records import Records
 
 _UNREADABLE_AT_ONCE = 10_000
