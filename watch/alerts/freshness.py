@@ -28,7 +28,7 @@ ALERTS = (
         "LancewalPartitionStopped",
         "max by (namespace, table, partition, kind) (lancewal_ingest_partition_stopped{@}) == 1",
         "Partition {{ $labels.partition }} of {{ $labels.table }} waits for a person: {{ $labels.kind }}",
-        "The log line partition_stopped has the cause. Until a person acts, nothing of the partition becomes durable.",
+        "The log line partition_stopped has the cause. Until a person acts, no further record of the partition is stored.",
         severity="critical",
         pending="1m",
     ),
@@ -40,7 +40,8 @@ ALERTS = (
         """,
         "Partition {{ $labels.partition }} of {{ $labels.table }}: records wait, and nothing has become durable for"
         " {{ $value | humanizeDuration }}",
-        "/readyz of {{ $labels.instance }} names the cause: store, broker, memory, or a transaction that stays open.",
+        "/readyz of {{ $labels.instance }} names a stop, a silent store or broker, or an open transaction. Dashboard ingest"
+        " shows whether its memory is full.",
         values={"threshold": 300},
     ),
     Alert(
@@ -79,7 +80,7 @@ ALERTS = (
         sum by (namespace, table) (lancewal_ingest_assigned_partitions{@})
         - sum by (namespace, table) (lancewal_ingest_open_partitions{@}) > %threshold%
         """,
-        "{{ $value }} partitions of {{ $labels.table }} are assigned and not open: nothing of them becomes durable",
+        "{{ $value }} partitions of {{ $labels.table }} are assigned and not open: none of their records becomes durable",
         "/readyz of each process says which of its partitions wait, and for what.",
         pending="10m",
         values={"threshold": 0},
@@ -109,7 +110,8 @@ ALERTS = (
     Alert(
         "LancewalVisibilityBurnsFast",
         _BURNS,
-        "{{ $value | humanizePercentage }} of the rows of {{ $labels.table }} are not visible within %target% s (%long%)",
+        "{{ $value | humanizePercentage }} of the measurements of {{ $labels.table }} took longer than %target% s until rows"
+        " were visible (%long%)",
         "See on dashboard overview whether rows become durable late, or whether merges are late.",
         severity="critical",
         pending="2m",
@@ -118,7 +120,8 @@ ALERTS = (
     Alert(
         "LancewalVisibilityBurnsSlowly",
         _BURNS,
-        "{{ $value | humanizePercentage }} of the rows of {{ $labels.table }} are not visible within %target% s (%long%)",
+        "{{ $value | humanizePercentage }} of the measurements of {{ $labels.table }} took longer than %target% s until rows"
+        " were visible (%long%)",
         "Not urgent: see at which times of day and in which partitions rows are late.",
         pending="15m",
         values={"target": 2, "objective": 0.99, "burn": 6, "long": "6h", "short": "30m"},

@@ -12,8 +12,8 @@ ALERTS = (
         lancewal_ingest_retention_horizon_seconds{@} < %threshold%
         unless lancewal_ingest_retention_horizon_seconds{@} >= %share% * lancewal_ingest_retention_seconds{@}
         """,
-        "Kafka deletes records of {{ $labels.table }} in {{ $value | humanizeDuration }} that lancewal has not made durable",
-        "Raise the topic's retention.ms now; this takes effect within a minute. Then find out why partitions do not go on.",
+        "In {{ $value | humanizeDuration }} Kafka deletes records of {{ $labels.table }} that are not durable yet",
+        "Raise the topic's retention.ms now; this takes effect within a minute. Then find out what delays the partitions.",
         severity="critical",
         values={"threshold": 21600, "share": 0.5},
     ),
@@ -43,7 +43,7 @@ ALERTS = (
         or sum by (namespace, table) {counted("lancewal_ingest_records_ignored_total", "ingest", "wrong_format")}
         > %threshold%
         """,
-        "Records in another format come to a partition of {{ $labels.table }} that is at work: "
+        "Records in another format come to a partition of {{ $labels.table }} that already has rows: "
         '{{ $value | printf "%.0f" }} in %window%',
         "Find the producer that writes another format into the topic, and correct it.",
         pending="0s",

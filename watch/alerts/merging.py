@@ -12,7 +12,7 @@ ALERTS = (
           max_over_time(lancewal_flusher_oldest_unmerged_seconds{@}[%window%])
         ) > %threshold%
         """,
-        "Partition {{ $labels.partition }} of {{ $labels.table }}: a generation waits for its merge for"
+        "Partition {{ $labels.partition }} of {{ $labels.table }}: a generation has waited for its merge for"
         " {{ $value | humanizeDuration }}",
         "See whether a flusher runs, is paused, or fails: its failures by kind, and its /readyz.",
         pending="10m",
@@ -34,7 +34,7 @@ ALERTS = (
     Alert(
         "LancewalCompactionBehind",
         "lancewal_flusher_hidden_ratio{@} > %ratio% or lancewal_flusher_deletion_debt_bytes{@} > %debtBytes%",
-        "Files of {{ $labels.table }} hold many hidden rows: compaction does not keep up",
+        "Files of {{ $labels.table }} have many hidden rows or deletion vectors: compaction does not keep up",
         "See on dashboard flusher whether compactions land. To catch up, run `lancewal compact` at a quiet time.",
         pending="2h",
         values={"ratio": 0.4, "debtBytes": 100_000_000_000},
@@ -43,7 +43,7 @@ ALERTS = (
         "LancewalWideningOpen",
         "max by (namespace, table) (lancewal_flusher_open_widening_seconds{@}) > %threshold%",
         "A column of {{ $labels.table }} has waited for its wider type for {{ $value | humanizeDuration }}",
-        "The flusher's /status says under widenings what it does for it, or what holds it.",
+        "The flusher's /status says under widenings what the flusher has done for the column, or why the column waits.",
         pending="10m",
         values={"threshold": 3600},
     ),
@@ -67,17 +67,18 @@ ALERTS = (
     Alert(
         "LancewalSubscriptionLags",
         "lancewal_flusher_subscription_lag_ratio{@} > %threshold%",
-        "Subscription {{ $labels.subscription }} of {{ $labels.table }} lags:"
-        ' it has used {{ $value | printf "%.2f" }} of its time',
-        "Start its consumer again before the part is 1, or drop the subscription if nobody needs it.",
+        "Subscription {{ $labels.subscription }} of {{ $labels.table }} lags: {{ $value | humanizePercentage }} of"
+        " table.subscription_hold_s_max is used up",
+        "Start its consumer or make it faster before all of this time is used up. If nobody needs the subscription, drop it.",
         pending="15m",
         values={"threshold": 0.5},
     ),
     Alert(
         "LancewalCutHeldBack",
         "min by (namespace, cut) (lancewal_flusher_cut_age_seconds{@}) > %threshold%",
-        "Moving cut {{ $labels.cut }} has not had all of its tables for {{ $value | humanizeDuration }}",
-        "lancewal_flusher_cut_held_seconds names the tables that hold it back. Else the catalog or the brokers do not answer.",
+        "Moving cut {{ $labels.cut }} has not caught up with its topics for {{ $value | humanizeDuration }}",
+        "lancewal_flusher_cut_held_seconds names the tables that hold it back. If there are none, the log event"
+        " cut_not_published says why.",
         pending="1m",
         values={"threshold": 600},
     ),

@@ -25,7 +25,7 @@ ALERTS = (
         "LancewalProcessDown",
         "up{@both} == 0",
         "{{ $labels.instance }} ({{ $labels.job }}) does not answer Prometheus",
-        "See how the process ended, and its log. Other processes of the same service do its work meanwhile.",
+        "See how the process ended, and its log. Other processes of its service, if there are any, do its work meanwhile.",
         pending="10m",
     ),
     Alert(

@@ -11,8 +11,8 @@ MERGES = Section(
     (
         Panel(
             "Oldest unmerged generation",
-            "How long each partition's oldest generation that has ended waits for its merge.",
-            "All partitions: no flusher, a pause, or failing rounds. Only one: it is damaged, or its flush is missing.",
+            "How long each partition's oldest sealed or flushed generation has waited for its merge.",
+            "All partitions: no flusher, a pause, or failing rounds. Only some: damage, or too many keys in conflict.",
             [q("max by (table, partition) (lancewal_flusher_oldest_unmerged_seconds{@part})", _BY_PARTITION)],
             "flusher_paused",
             ("LancewalMergesDoNotLand", "LancewalDamaged"),
@@ -37,7 +37,7 @@ MERGES = Section(
         Panel(
             "Rows of older columns",
             "Rows in unmerged flushes, and of keys in conflict, that were written before the newest change of columns.",
-            "They get the columns of now when they are merged. Keys in conflict wait for a decision.",
+            "They get the present columns when they are merged. Keys in conflict wait for a decision.",
             [q("max by (table) (lancewal_flusher_older_contract_rows{@})", "{{table}}")],
             "columns_changed",
             ("LancewalMergesDoNotLand", "LancewalKeysInConflict"),
@@ -57,7 +57,7 @@ MERGES = Section(
         ),
         Panel(
             "Merged up to",
-            "How long ago the newest merged generation was stored: rows that were durable then are in the table.",
+            "How long ago the newest merged generation was sealed: rows that were durable then are in the table.",
             "Also grows on idle partitions. If there are unmerged generations, merges do not land.",
             [q("time() - max by (table, partition) (lancewal_flusher_merged_timestamp_seconds{@part})", _BY_PARTITION)],
             "load",
@@ -109,8 +109,8 @@ MERGES = Section(
         ),
         Panel(
             "What merges do",
-            "Rows per second that merges adopt unchanged, rewrite, hide, and patch in place.",
-            "Many rewritten: many patches, or generations that are combined.",
+            "Rows per second that merges adopt unchanged, write, hide, and patch in place.",
+            "Many written: many patches, or generations that are combined.",
             [
                 rate("lancewal_flusher_adopted_rows_total", "table", "", "adopted {{table}}"),
                 rate("lancewal_flusher_written_rows_total", "table", "", "written {{table}}"),
@@ -161,8 +161,8 @@ TABLE = Section(
         ),
         Panel(
             "Hidden rows",
-            "Rows that fragments hold and hide.",
-            "Above flusher.compaction_deleted_ratio for hours: compact by hand at a quiet time.",
+            "Deleted or replaced rows that are still in the table's files, when compaction last ran.",
+            "Growing for hours: compaction does not keep up. The next panel shows the share of these rows.",
             [q("max by (table) (lancewal_flusher_hidden_rows{@})", "{{table}}")],
             "churn",
             ("LancewalCompactionBehind",),
@@ -171,7 +171,7 @@ TABLE = Section(
         Panel(
             "Share of hidden rows",
             "Share of hidden rows among all rows in the data files.",
-            "Scans read these rows and throw them away.",
+            "Scans read these rows and discard them. Above flusher.compaction_deleted_ratio for hours: compact by hand.",
             [q("max by (table) (lancewal_flusher_hidden_ratio{@})", "{{table}}")],
             "churn",
             ("LancewalCompactionBehind",),
@@ -217,7 +217,7 @@ UPKEEP = Section(
         Panel(
             "Open widening",
             "Time since a command asked for the oldest widening of a column that is not done.",
-            "The flusher writes the column again between merges. Its /status says how far it is, or what holds it.",
+            "The flusher writes the column again between merges. Its /status says how much is left, or why the column waits.",
             [q("max by (table) (lancewal_flusher_open_widening_seconds{@})", "{{table}}")],
             "columns_changed",
             ("LancewalWideningOpen",),
@@ -310,8 +310,8 @@ CUTS = Section(
     (
         Panel(
             "Age of moving cuts",
-            "Time since the moment as of which each moving cut has all of its tables.",
-            "Above a few times its interval: a table holds it back, or the catalog or the brokers do not answer.",
+            "Time since each moving cut last had caught up with its topics.",
+            "Above a few times its interval: a table holds it back, or it cannot be published (log event cut_not_published).",
             [q("min by (cut) (lancewal_flusher_cut_age_seconds{@})", "{{cut}}")],
             "ingest_paused",
             ("LancewalCutHeldBack",),
@@ -320,7 +320,7 @@ CUTS = Section(
         Panel(
             "Tables that hold cuts back",
             "For how long each table has held a moving cut back.",
-            "The flusher's /status says why: the table lags, is paused or stopped, or cannot be read.",
+            "The flusher's /status says why: for example the table lags, is paused or stopped, or cannot be read.",
             [q("max by (cut, cut_table) (lancewal_flusher_cut_held_seconds{@})", "{{cut}} {{cut_table}}")],
             "ingest_paused",
             ("LancewalCutHeldBack",),

@@ -84,7 +84,7 @@ THROUGHPUT = Section(
         ),
         Panel(
             "Dead letters",
-            "Records put aside since the processes started, by partition and kind.",
+            "Records that became dead letters since the processes started, by partition and kind.",
             "Fix the producer; each letter has the kind and place of its record.",
             [
                 q(
@@ -155,15 +155,15 @@ MEMORY = Section(
         ),
         Panel(
             "Generations that wait to be flushed",
-            "Sealed generations in memory whose files are not written.",
-            "Growing: the store is slow or refuses writes. The generations hold memory until they are written.",
+            "Sealed generations whose files are not written yet.",
+            "Growing: the store is slow or refuses writes. Generations in memory stay there until their files are written.",
             [q("sum by (table) (lancewal_ingest_unflushed_generations{@})", "{{table}}")],
             "store_slow",
             ("LancewalIngestThrottled",),
         ),
         Panel(
             "Failures",
-            "Faults of store and broker per minute, by the operation that is tried again.",
+            "Faults of store, broker or schema registry per minute, by the operation that is retried.",
             "Only one operation: rights, or one kind of object. All: the store or the broker.",
             [q("60 * sum by (operation) (rate(lancewal_ingest_failures_total{@}[$__rate_interval]))", "{{operation}}")],
             "store_down",
@@ -203,7 +203,7 @@ OWNERSHIP = Section(
         Panel(
             "Claims",
             "Attempts to take over a partition, by outcome.",
-            "Many lost: owners take partitions from each other. Failed: see the store.",
+            "Many lost: owners take partitions from each other. Failed: the store, a broker or damage; see /readyz.",
             [q("sum by (outcome) (lancewal_ingest_claims_total{@})", "{{outcome}}")],
             "takeover",
             ("LancewalOwnersFight", "LancewalPartitionsNotOpen"),
@@ -230,7 +230,7 @@ OWNERSHIP = Section(
         Panel(
             "Partitions stopped",
             "Partitions that wait for a person, by kind.",
-            "The runbook has a table of the kinds.",
+            "The runbook names the page that says what to do for each kind.",
             [
                 q(
                     "sum by (partition, kind) (lancewal_ingest_partition_stopped{@part}) or vector(0)",

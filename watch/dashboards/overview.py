@@ -27,7 +27,7 @@ FRESH = Section(
         ),
         Panel(
             "Oldest generation not merged",
-            "How long the oldest generation that has ended waits for its merge, by the stored state.",
+            "How long the oldest sealed or flushed generation has waited for its merge, by the stored state.",
             "Above some minutes, see dashboard flusher: failures, conflicts, and whether it runs and is not paused.",
             [q("max(lancewal_flusher_oldest_unmerged_seconds{@part})")],
             "flusher_paused",
@@ -40,7 +40,8 @@ FRESH = Section(
         ),
         Panel(
             "Visible within 2 s",
-            "Share of measurements in which a strong reader saw within 2 s what was in Kafka (flusher.visibility_interval_s).",
+            "Share of measurements in which a strong reader saw within 2 s what was in Kafka (flusher.visibility_interval_s). "
+            "Measurements that timed out are not counted.",
             "Below the objective (99 %): the two panels before this one show whether ingest or the flusher is slow.",
             [q(_VISIBLE)],
             "store_slow",
@@ -113,7 +114,7 @@ LOST = Section(
         ),
         Panel(
             "Dead letters",
-            "Records put aside since the processes started, by kind.",
+            "Records that became dead letters since the processes started, by kind.",
             "Growing: read the dead-letter topic, whose headers say what is wrong, and fix the producer.",
             [q("sum by (kind) (lancewal_ingest_dead_letters_total{@part}) or vector(0)", "{{kind}}")],
             "bad_records",
@@ -126,7 +127,7 @@ LOST = Section(
         Panel(
             "Damaged partitions",
             "Partitions that are not merged because an object that they need is damaged or lost.",
-            "Above 0: /readyz of the flusher names the object, and the runbook the repair.",
+            "Above 0: /readyz of the flusher names the object, and the runbook says how to repair it.",
             [q("sum(lancewal_flusher_damaged_partitions{@})")],
             "damage",
             ("LancewalDamaged",),
@@ -185,7 +186,7 @@ STUCK = Section(
         Panel(
             "Paused",
             "Processes that an operator has paused.",
-            "lancewal status says by whom and until when; lancewal resume ends it.",
+            "lancewal status says until when. lancewal resume ends the pause.",
             [q("sum(lancewal_ingest_paused{@})", "ingest"), q("sum(lancewal_flusher_paused{@})", "flusher")],
             "ingest_paused",
             ("LancewalPaused",),
@@ -213,7 +214,7 @@ STUCK = Section(
         Panel(
             "Records wait and nothing moves",
             "How long a partition's durable position has not moved although records wait.",
-            "Above a minute: /readyz of the process has the cause in one line.",
+            "Above a minute: /readyz of the process names the partition, and a silent store or broker or an open transaction.",
             [q("max by (table, partition) (lancewal_ingest_standing_seconds{@part})", "{{table}} {{partition}}")],
             "store_down",
             ("LancewalPartitionStands",),
@@ -269,7 +270,7 @@ COST = Section(
         ),
         Panel(
             "Write amplification",
-            "Bytes written by merges and compaction for each byte of adopted flushes.",
+            "Bytes written for each byte adopted from flushes: the flush itself, and what merges and compactions wrote.",
             "Rises with updates all over a large table: use a better region key, or compact less often.",
             [
                 q(

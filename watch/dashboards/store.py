@@ -10,7 +10,7 @@ STORE = Section(
         Panel(
             "Requests by outcome",
             "lancewal's own requests per second. absent and taken are answers; failed and unknown are faults.",
-            "Faults: the other panels show the operation and the object. taken: another process won a swap.",
+            "Faults: Requests tried again shows the operation. taken: an object is there already, mostly of another process.",
             [rate("lancewal_store_requests_total", "outcome")],
             "store_down",
             ("LancewalStoreErrors",),
@@ -179,7 +179,7 @@ CATALOG = Section(
     (
         Panel(
             "Catalog silent",
-            "Time since the catalog in PostgreSQL stopped to take each table's state; 0 while it takes it.",
+            "Time since the catalog in PostgreSQL stopped accepting each table's state; 0 while it accepts it.",
             "Rows are not at risk: merges and reads by address go on. Names cannot be looked up.",
             [q("max by (table) (lancewal_flusher_catalog_silent_seconds{@})", "{{table}}")],
             "catalog_gone",
