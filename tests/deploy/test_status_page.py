@@ -15,7 +15,7 @@ import pytest
 from lancewal_core.process.status.causes import Cause
 from lancewal_core.process.status.diagnose import Diagnosis
 from lancewal_core.process.status.facts import Rejections
-from lancewal_core.process.status.report import CutStatus, MergeDone, PartitionStatus, TableStatus
+from lancewal_core.process.status.report import CutStatus, MergeDone, PartitionStatus, SubscriptionStatus, TableStatus
 from lancewal_core.process.status.widenings import OpenWidening
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "status.md"
@@ -25,6 +25,7 @@ SHOWN: dict[str, type] = {
     "## `diagnosis`": Diagnosis,
     "## `rejections`": Rejections,
     "## `widenings`": OpenWidening,
+    "## `subscriptions`": SubscriptionStatus,
     "## `cuts`": CutStatus,
     "## `recent_merges`": MergeDone,
 }

@@ -66,15 +66,15 @@ class Cause(Enum):
 
     KAFKA_NOT_ASKED = (KAFKA, BROKERS, "The brokers cannot be asked, or have another topic; the kind is the error's.")
     NOTHING_PRODUCED = (KAFKA, BROKERS, "The partition never had a record.", IDLE)
-    RETENTION_PASSED = (KAFKA, BROKERS, "Kafka has deleted all records before the table's first claim.", IDLE)
-    STARTS_BEHIND = (KAFKA, BROKERS, "Every record that Kafka has lies before the table's start.", IDLE)
+    RETENTION_PASSED = (KAFKA, BROKERS, "Kafka had deleted all records of the partition before the table began.", IDLE)
+    STARTS_BEHIND = (KAFKA, BROKERS, "All records that Kafka has are before the position at which the table starts.", IDLE)
     RETENTION_LOST = (KAFKA, BROKERS, "Kafka has deleted records that were not durable; the kind is that of the error.")
     TOPIC_TRUNCATED = (KAFKA, BROKERS, "Kafka ends below the durable position; the kind is that of the error.")
     NO_INGEST = (CONSUMED, OUTSIDE, "The consumer group has no member: no ingest runs.")
     INGEST_PAUSED = (CONSUMED, OUTSIDE, "An operator has paused ingest.", WAITS)
     NOT_OPENED = (CONSUMED, OUTSIDE, "Ingest runs, and has never opened the partition; its /status names the reason.")
     CANNOT_OPEN = (CONSUMED, INGEST, "The owner of the partition cannot open it; the kind is that of the error.")
-    OPEN_TRANSACTION = (CONSUMED, BROKERS, "All waiting records lie after the beginning of an open transaction.")
+    OPEN_TRANSACTION = (CONSUMED, BROKERS, "All waiting records are after the beginning of an open transaction.")
     THROTTLED = (CONSUMED, INGEST, "Ingest's memory is full: it consumes nothing.", WAITS)
     STANDS = (CONSUMED, OUTSIDE, "Records wait, and nothing becomes durable; ingest's /status names the reason.")
     WAITS_FOR_SCHEMA = (
@@ -89,7 +89,7 @@ class Cause(Enum):
         "The stored state tells `region_conflict` too.",
     )
     MISROUTED = (DECODED, OUTSIDE, "The next record of the partition belongs to another partition by its key.")
-    ALL_REJECTED = (DECODED, OUTSIDE, "None of the newest records became a row: all are dead letters.")
+    ALL_REJECTED = (DECODED, OUTSIDE, "None of the newest records became a row: all are dead letters. Ignored records do not count.")
     NOT_STORED = (DURABLE, INGEST, "The store or the dead-letter topic accepts nothing; the kind is that of the error.")
     SEAL_LIMITS = (FLUSHED, OUTSIDE, "Rows are durable, and their MemTable has reached no limit yet.", WAITS)
     SEAL_OVERDUE = (FLUSHED, OUTSIDE, "A MemTable is past its age, and its owner does not seal it.")

@@ -32,7 +32,7 @@ class PartitionStatus:
     high: int | None
     """Position after the last record in Kafka, committed or not.  It is above ``end`` while a transaction is open."""
     consumed: int | None
-    """Position up to which ingest has taken records; only its own page knows."""
+    """Position up to which ingest has read records from Kafka; only ingest's `/status` says it."""
     decoded: int | None
     """Position up to which records are rows or dead letters, perhaps not stored yet; only ingest's `/status` says it."""
     durable: int | None
@@ -151,7 +151,7 @@ class TableStatus:
     group_members: int | None = None
     """Number of members of the group; null if Kafka does not say."""
     paused: Mapping[str, int | str]
-    """Paused services, and until when: milliseconds since 1970, or ``resumed``."""
+    """Paused services, and until when: milliseconds since 1970, or ``resumed`` if a person must resume the service."""
     last_merge_ms: int | None = None
     """Time of the last merge, in milliseconds since 1970."""
     diagnosis: Diagnosis
