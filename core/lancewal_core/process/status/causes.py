@@ -67,7 +67,12 @@ class Cause(Enum):
     KAFKA_NOT_ASKED = (KAFKA, BROKERS, "The brokers cannot be asked, or have another topic; the kind is the error's.")
     NOTHING_PRODUCED = (KAFKA, BROKERS, "The partition never had a record.", IDLE)
     RETENTION_PASSED = (KAFKA, BROKERS, "Kafka had deleted all records of the partition before the table began.", IDLE)
-    STARTS_BEHIND = (KAFKA, BROKERS, "All records that Kafka has are before the position at which the table starts.", IDLE)
+    STARTS_BEHIND = (
+        KAFKA,
+        BROKERS,
+        "All records that Kafka has are before the position at which the table starts.",
+        IDLE,
+    )
     RETENTION_LOST = (KAFKA, BROKERS, "Kafka has deleted records that were not durable; the kind is that of the error.")
     TOPIC_TRUNCATED = (KAFKA, BROKERS, "Kafka ends below the durable position; the kind is that of the error.")
     NO_INGEST = (CONSUMED, OUTSIDE, "The consumer group has no member: no ingest runs.")
@@ -89,7 +94,11 @@ class Cause(Enum):
         "The stored state tells `region_conflict` too.",
     )
     MISROUTED = (DECODED, OUTSIDE, "The next record of the partition belongs to another partition by its key.")
-    ALL_REJECTED = (DECODED, OUTSIDE, "None of the newest records became a row: all are dead letters. Ignored records do not count.")
+    ALL_REJECTED = (
+        DECODED,
+        OUTSIDE,
+        "None of the newest records became a row: all are dead letters. Ignored ones do not count.",
+    )
     NOT_STORED = (DURABLE, INGEST, "The store or the dead-letter topic accepts nothing; the kind is that of the error.")
     SEAL_LIMITS = (FLUSHED, OUTSIDE, "Rows are durable, and their MemTable has reached no limit yet.", WAITS)
     SEAL_OVERDUE = (FLUSHED, OUTSIDE, "A MemTable is past its age, and its owner does not seal it.")
