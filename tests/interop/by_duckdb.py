@@ -20,7 +20,7 @@ def main(asked: dict[str, Any]) -> None:
         engine.execute("LOAD lance")
     except duckdb.Error:
         for name in asked["questions"]:
-            print(json.dumps([name, f"there is no extension for DuckDB {duckdb.__version__} to be had"]))
+            print(json.dumps([name, f"there is no extension for DuckDB {duckdb.__version__}"]))
         return
     for name in asked["questions"]:
         try:

@@ -26,7 +26,7 @@ SNAPSHOT = "kept"
 TITLES = {
     "plain": "Integers and text",
     "every": "Every column type",
-    "columns": "Columns that a merge wrote anew",
+    "columns": "Columns that a merge rewrote",
     "snapshot": "A named snapshot, while the table goes on",
     "cut": "A table of a cut, as the branch that the cut names",
     "directory": "A catalog in a folder, by Lance's directory namespace",

@@ -16,13 +16,13 @@ Lance. *right* means that the answer equals the expected rows; otherwise the cel
 that *panics* stops in the middle of its work.
 
 Tables of a [catalog](../how-to/tables-by-name.md) are found by name, through Lance's directory namespace, and through a REST
-server of Lance Namespace (pylance's own). *list* shows all its tables. The whole name `shop.orders` is one table of the root
-there, and `shop` is no namespace: in Spark it is ``lake.`shop.orders` ``. pylance up to 4.0.2 lists the tables, but its
+server of Lance Namespace (pylance's own). *list* shows all its tables. There the whole name `shop.orders` is one table of the
+root, and `shop` is not a namespace: in Spark it is ``lake.`shop.orders` ``. pylance up to 4.0.2 lists the tables, but its
 `dataset` takes no `namespace_client`: open a table by its address there.
 
-These readers know no cut. They read a table of a [cut](../how-to/read-tables-together.md) as the Lance branch that
-`lancewal cut show NAME -o json` names. lance-spark reads a branch by its folder, `tree/BRANCH` in the table's: none of its
-options names a branch.
+These readers do not know cuts. They read a table of a [cut](../how-to/read-tables-together.md) as the Lance branch that
+`lancewal cut show NAME -o json` names. lance-spark has no option for a branch. It reads a branch by its folder,
+`tree/BRANCH` in the table's folder.
 """
 
 PANICS = "Lance's reader panics"

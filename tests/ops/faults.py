@@ -288,7 +288,7 @@ def _catalog_back(stage: Stage) -> None:
 FAULTS: tuple[Fault, ...] = (
     Fault(
         "load",
-        "rows are produced after a silence; ended by another one",
+        "rows are produced after a silence; ended by another silence",
         _load,
         lambda stage: stage.traffic.off(),
         ("LancewalCleanUpBehind",),
@@ -353,14 +353,14 @@ FAULTS: tuple[Fault, ...] = (
     ),
     Fault(
         "bad_records",
-        "records that are no JSON, and one as a schema registry's client writes it",
+        "records that are not JSON, and one in the form of a schema registry's client",
         _bad_records,
         _nothing,
         ("LancewalDeadLettersArrive", "LancewalWrongFormat"),
     ),
     Fault(
         "letters_refused",
-        "ingest has no right (ACL) to write to the topic of dead letters, and there are bad records; ended by giving it back",
+        "ingest has no right (ACL) to write to the dead-letter topic, and there are bad records; ended by granting the right",
         _letters_refused,
         _letters_taken,
         ("LancewalDeadLettersFail",),
@@ -402,7 +402,7 @@ FAULTS: tuple[Fault, ...] = (
     Fault("foreign", "a user appends to the table", _foreign, _nothing),
     Fault(
         "indexed",
-        "a secondary index is built and not extended while rows come; ended by a restart that does",
+        "a secondary index is built and not extended while rows come; ended by a restart with an extension",
         _indexed,
         _mended,
     ),
@@ -422,7 +422,7 @@ FAULTS: tuple[Fault, ...] = (
     ),
     Fault(
         "damage",
-        "the manifests of flushes are damaged when they are to be merged; ended by putting back what they were",
+        "the manifests of flushes are damaged when they are to be merged; ended by putting the original manifests back",
         _damage,
         _repair,
         ("LancewalDamaged",),
@@ -436,7 +436,7 @@ FAULTS: tuple[Fault, ...] = (
     ),
     Fault(
         "connector_gone",
-        "a connector writes changes that are three seconds old, and heartbeats, and then nothing more; ended by more of them",
+        "a connector writes changes that are three seconds old, and heartbeats, and then nothing; ended by further changes",
         _connector_gone,
         _connector_back,
         ("LancewalSourceSilent",),

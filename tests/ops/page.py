@@ -13,7 +13,8 @@ _HEAD = """\
 # Proof of dashboards and alerts
 
 `python3 dev.py check-ops` writes this page. It runs a broker, an S3 server, two ingest processes, a flusher, a second
-flusher for a table whose topic is keyed by others, a third ingest process for a table of change events, and a Prometheus
+flusher for a table with `format.key: bytes` (*keyed by others*), a third ingest process for a table of
+change events, and a Prometheus
 with the alerts of the chart. It causes each load and fault below, and checks two things: each panel must show another
 value than in the seconds before, and each alert must fire, and clear once the fault is over. For this test, times of
 alerts (`for`, windows) are shortened to seconds, and some thresholds are lowered to values that a small setup reaches.
