@@ -96,7 +96,7 @@ def make(
 
 @app.command("list")
 def list_all(asked: SettingsAsked) -> None:
-    """List the cuts of the catalog, and snapshots that unfinished makings of cuts have left over.
+    """List the cuts of the catalog, and snapshots that interrupted runs of `cut make` have left.
 
     Example: lancewal cut list
     """
@@ -163,7 +163,7 @@ def show(asked: SettingsAsked, name: NameArgument) -> None:
 
 @app.command()
 def drop(asked: SettingsAsked, name: NameArgument, dry_run: DryRunOption = False, yes: YesOption = False) -> None:
-    """Drop a cut and its snapshots. Also drop snapshots that unfinished makings of that name have left over.
+    """Drop a cut and its snapshots. Also drop snapshots that interrupted runs of `cut make` with that name have left.
 
     Example: lancewal cut drop june --yes
     """

@@ -291,7 +291,7 @@ def drop(
     yes: YesOption = False,
     dry_run: DryRunOption = False,
 ) -> None:
-    """Drop the table. Its services stop by name within 10 s, and `lancewal table undrop` takes that back.
+    """Drop the table. Its services end with an error within 10 s. `lancewal table undrop` restores the table.
 
     Nothing is deleted at first. Once the grace period of the contract is over, run the command again: it asks, and deletes
     the table's objects. Its contracts stay, and say that the table was dropped.
