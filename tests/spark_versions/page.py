@@ -13,7 +13,8 @@ _HEAD = """# Which Sparks work
 with every column type, merged and unmerged rows. Each PySpark comes from PyPI, in its own environment, and reads in
 three ways: in `local` mode, on a standalone cluster of two workers, and through Spark Connect. *right* means that the
 result equals DuckDB's, row by row. A load of every type, with times of the years 1 to 9999, is compared with the loaded
-values.
+values. A condition is *offered* if `spark.sql.python.filterPushdown.enabled` is set, so that Spark offers it to the
+source. An unknown option, a refused filter and a credential are right if the error says so.
 """
 HISTORY = "history"
 """The way of the runs that have a table of their own."""

@@ -80,7 +80,7 @@ class FlusherMetricTable(StoreMetricTable, ServiceMetricTable, prefix="lancewal_
     )
     gc_expired_versions = counter("Versions of the table removed, because they were older than the version window.")
     gc_dropped_snapshots = counter("Named snapshots dropped, because their time was over.")
-    gc_waiting_objects = gauge("Free objects that wait for their grace period.")
+    gc_waiting_objects = gauge("Unreferenced objects whose grace period is not over.")
     gc_running_seconds = gauge(
         "How long the current round of garbage collection has been running; 0 if none is running."
     )
