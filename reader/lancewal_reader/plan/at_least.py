@@ -13,14 +13,16 @@ Guarantees
 Steps
  1. Plan.  If the plan reaches what is asked for, go on with step 3.
  2. Wait, each time a little longer up to ``_PAUSE_MAX_S``.  Look how far the logs of the partitions that lack
-    something reach: one read of their states, one listing of each of these logs and the tables of few new segments,
-    however long the logs are.  Once they reach what is wanted, go back to step 1: a strong plan that begins now has it.
- 3. For each record that is asked for: find the generation that holds it, from the region state or history pages, which
-    must be complete.  If it is trimmed, nothing more is known.  Otherwise take a listing of the generation's segments
-    and, by binary search, the table of the segment that holds the record.  A listing may leave this segment out: then
-    all of the generation's segments are asked for by their numbers.  If it is absent there too, it is trimmed by now,
-    or it is lost and the generation flushed; its entry is not kept.
- 4. If something has moved meanwhile, repeat step 3, a bounded number of times.
+    something reach: one read of their states, one listing of each of these logs, and the trailers of the few new
+    segments, however long the logs are.  Once the logs reach what is wanted, go back to step 1: a strong plan that
+    begins now has it.
+ 3. For each record that is asked for: find the generation that holds it, from the region state or history pages,
+    which must be complete.  If it is trimmed, nothing more is known.  Otherwise take a listing of the generation's
+    segments and, by binary search, the trailer of the segment that holds the record.  A listing may leave this
+    segment out: then all of the generation's segments are asked for by their numbers.  If it is absent there too, it
+    is trimmed by now, or it is lost and the generation flushed; its entry is not kept.
+ 4. If step 3 finds something stale, such as an object that was trimmed since, repeat it, up to ``PLANS_MAX`` times in
+    all.
 """
 
 from __future__ import annotations
@@ -157,7 +159,7 @@ def _of_former_topic(context: PlanContext, missing: Seq[Region]) -> str:
 
 
 class _Tails:
-    """Ends of the logs that a plan must still wait for, read on from where the plan ended."""
+    """Reader of how far the logs reach that a plan waits for.  It begins after the segments that the plan used."""
 
     def __init__(self, context: PlanContext, plan: ReadPlan) -> None:
         self._context = context
@@ -168,7 +170,9 @@ class _Tails:
         self._logs: dict[LogId, LogTail] = {}
 
     def look(self, regions: list[Region]) -> dict[Region, Position]:
-        """Return the current end of each region's log.  Regions that no process has claimed yet are left out."""
+        """Return the position up to which each region's records are durable now.  Regions that no process has claimed
+        yet are left out.
+        """
         found: dict[Region, Position] = {}
         open_in: dict[LogId, dict[Region, Sequence]] = {}  # where the generations begin
         for region, state in self._context.states.read(regions).items():
@@ -273,8 +277,9 @@ def _by_halving(store: ObjectStore, region: Region, record: GenerationRecord, of
 
 
 def _by_number(context: PlanContext, region: Region, record: GenerationRecord, offset: int) -> Held | None:
-    """Find the entry in the generation's segments, number by number; None if its segment is not kept.  An OPEN
-    generation must have it; otherwise the generation has ended meanwhile: ``PlanStale``."""
+    """Find the entry in the generation's segments, number by number; None if its segment is not kept.  Raises
+    ``PlanStale`` if the generation was OPEN and its log lacks the entry: the generation has ended since.
+    """
     at = record.first_sequence
     while record.end_sequence is None or at < record.end_sequence:
         walked = walk_from(context, record.log, at, before=record.end_sequence)

@@ -3,11 +3,12 @@
 A named snapshot is read from its branch alone, whatever has become of the versions and log entries that it was made from.
 
 Guarantees of a snapshot
- 1. The rows are those of the read at the snapshot's receipt, which is that of this read, too; or a named error.
- 2. The plan asks for the branch's name and nothing else: nothing of the WAL or of the state of regions.
+ 1. The rows are those of a read at the snapshot's receipt, which is also the receipt of this read.  Otherwise the
+    read ends with a named error.
+ 2. The plan looks up the branch by its name.  It reads nothing of the WAL or of the region states.
 
-A snapshot that is being made does not count yet.  Changes of a user to the branch since do not count: the version is
-pinned.
+A snapshot that is still being made is not found.  Later commits of a user to the branch are not read: the plan pins
+the version of the branch that holds the snapshot.
 """
 
 from __future__ import annotations
@@ -57,10 +58,11 @@ def plan_at_point(context: PlanContext, at: Point, place: str) -> ReadPlan:
 
 
 def _plan_at_cut(context: PlanContext, at: AtCut, place: str) -> ReadPlan:
-    """Return the plan.  The errors name the cut.
+    """Return the plan of a table in a cut.  The errors name the cut.
 
-    Raises ``CutMissing`` if its snapshot is not there, or the table is another one.  Raises ``VersionGone``,
-    ``OutsideHistoryWindow`` if the table's windows are over for a moving cut.
+    Raises ``CutMissing`` if the table is not the one of the cut.  Raises it too if the snapshot of a kept cut is gone
+    or was made again.  Raises ``VersionGone`` or ``OutsideHistoryWindow`` if the table's windows no longer hold the
+    state that a moving cut names.
     """
     check_uuid_of_cut(context.contract, at, place)
     try:

@@ -1,16 +1,17 @@
 """Plan a read at given positions, also between merges or in the WAL: the table that the records below them make.
 
 Guarantees
- 1. Per region the plan covers the positions up to those asked for exactly once, as that of a receipt does
-    (``at_receipt``); partitions of an earlier contract count whole.
- 2. The plan uses the newest table version that holds nothing after the positions.  What users have done to the table
-    themselves counts as far as that version has it.  The receipt names the version.
+ 1. Per region the plan covers the positions up to those asked for exactly once, like the plan of a receipt
+    (``at_receipt``).  Partitions that only an earlier contract has are included with all of their records.
+ 2. The plan uses the newest table version that holds nothing after the positions.  Commits of other programs are
+    shown as far as that version has them.  The receipt names the version.
 
 Steps
- 1. Make a strong plan.  A position that it does not reach is ``InvalidInput``: ``at_least`` waits.  If its version
-    has merged nothing after the positions, it is the version to use.
- 2. Otherwise look at versions downwards, from the one below the first merge that goes beyond a position.
- 3. If none is left: ``VersionGone``, which shows the positions of the oldest version.
+ 1. Make a strong plan.  If the plan does not reach a position, raise ``InvalidInput``; a read that should wait uses
+    ``at_least``.  If the plan's version has merged nothing after the positions, it is the version to use.
+ 2. Otherwise look for it among older versions, newest first, from the one before the first merge that goes beyond a
+    position.
+ 3. If no such version is left, raise ``VersionGone``, which shows the merged positions of the oldest version.
  4. Positions on both sides of a break of the history are refused; the error names the break (``breaks``).
 """
 
@@ -44,7 +45,7 @@ def plan_at_positions(context: PlanContext, place: str, wanted: Mapping[int, Pos
     if wrong:
         check_contract(context)  # a newer one has others
         raise InvalidInput(
-            f"positions: partitions {wrong[:_NAMED]} are not named, or not there: give one position for each of the "
+            f"positions: partitions {wrong[:_NAMED]} have no position, or do not exist: give one position for each of the "
             f"partitions 0 to {len(partitions) - 1} of topic {context.contract.topic}"
         )
     newest = plan_strong(context)  # Step 1
@@ -59,7 +60,9 @@ def plan_at_positions(context: PlanContext, place: str, wanted: Mapping[int, Pos
 
 
 def closed_regions(newest: ReadPlan, regions: Container[Region]) -> dict[Region, Position]:
-    """Return the merged ends of regions that belong only to an earlier contract: those not in ``regions``."""
+    """Return the merged positions of all regions that are not in ``regions``, the regions of the contract.  Only an
+    earlier contract has these regions.
+    """
     return {r: at for r, at in newest.in_force.positions.items() if r not in regions}
 
 
@@ -75,8 +78,9 @@ def receipt_at_positions(
 ) -> Receipt:
     """Return the receipt of a read at durable positions, without planning the read.  No log is read.
 
-    ``newest`` may have no deltas.  The caller must know that reads of this table leave out no keys in conflict.  Raises
-    the errors of the module docstring, and those of ``check_regions``.
+    ``newest``: a plan of the newest version, which needs no deltas.  ``wanted``: a durable position of each region of
+    the contract.  The caller must know that reads of this table leave out no keys in conflict.  Raises the errors of
+    the module docstring, and those of ``check_regions``.
     """
     check_regions(context.contract, wanted)
     return _receipt_at_cut(context, place, newest, {**closed_regions(newest, wanted), **wanted})
@@ -88,7 +92,7 @@ def check_regions(contract: Contract, wanted: Collection[Region]) -> None:
     """
     if {*wanted} != {*contract.regions}:
         raise PartitionCountChanged(
-            "the table took up partitions, or another topic, after its positions were asked for. Ask for them again"
+            "the table got more partitions, or another topic, after its positions were fetched. Fetch them again"
         )
 
 

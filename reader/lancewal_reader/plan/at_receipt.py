@@ -1,4 +1,6 @@
-"""Reading at a given cut: the plan that gives the rows of a receipt again.
+"""Plan a read at a receipt, so that it gives the same rows as the receipt's read.
+
+V is the table version that the receipt names, and W(V) are its watermarks.  The receipt's positions are its *cut*.
 
 Guarantees
  1. The rows are exactly those of the read that the receipt came with, unmerged ones included, whatever was written,
@@ -8,32 +10,33 @@ Guarantees
 
 Steps
  1. The receipt must be one of this table (uuid; the caller has compared the place).  The contract must still be the
-    newest: ``ContractChanged``.
+    newest, else ``ContractChanged``.
  2. If the receipt has no positions and V still exists, the plan is V alone.  Nothing was merged then, or the table
     had been restored (``plan_eventual``).  Otherwise V' = the receipt's version V if it still exists, else a version
     that showed the same rows (``stand_in``).  W(V') is at or below the cut in every region, and no change of the
     contract is in between (``breaks``).  If V' is newer than V, records given up after W(V) are refused as in step 3.
  3. Each region whose cut lies after W(V') (0, if nothing of it was merged): take its generations from the one after
-    W(V'), from state and history pages.  A person may have given up records in between since, with a lost segment.
-    The read may have had these records, so what is left would be other rows.
+    W(V'), from state and history pages.  If a person has since given up some of these records, whose segment was
+    lost, raise ``RecordsGivenUp``.  The receipt's read may have seen them.
  4. A whole generation is read from its flush, if it has one.  A generation that the cut divides, and one without a
     flush, is read from its WAL entries, by a walk of its log that ends where all cuts in it are reached.  No proof of
     a tail is needed: what the receipt saw was durable.  A walk that ends before the cut has met a segment that is
     trimmed by now.  If the state read again still keeps the generation and a later segment was there, the segment is
     lost.
  5. Of an entry that the cut divides only the rows below the cut count.
- 6. If anything turns out stale or missing: plan again, a bounded number of times.
+ 6. If anything turns out stale or missing, plan again, up to ``PLANS_MAX`` times in all.
 
 Outcomes other than a plan
- * ``InvalidInput``: the receipt is not one of this table.  So it is if a strong plan, made after step 6, does not reach its
-   positions: what a read saw was durable, so the table has been put back to an older state, or nobody read these positions.
+ * ``InvalidInput``: the receipt is not one of this table, or a strong plan, made after step 6, does not reach its
+   positions.  What a read saw was durable.  The table was therefore put back to an older state, or no read gave this
+   receipt.
  * ``VersionGone``: V was cleaned up, and no version that is left shows its rows; or partitions were added, or the
    topic was recreated, since a read of a table with keys in conflict: other owners count now.
  * ``OutsideHistoryWindow``: generations that the read needs are trimmed (they were merged longer ago than the
    window).
- * ``RecordsGivenUp``: records of a segment that was lost; also if the read was made after that and before the next
-   merge, which nothing tells apart.
- * ``ContractChanged``: take up the newest contract and plan again.
+ * ``RecordsGivenUp``: a person gave up records between W(V) and the cut, whose segment was lost.  The error is also
+   raised if the receipt's read came after that: nothing tells whether it had these records.
+ * ``ContractChanged``: the table must be opened again, with the newest contract.
  * ``ObjectMissing``: a segment that the receipt needs is lost.
  * ``PlanRetriesExhausted``: the store does not show what it must have; the message says what.
 """
@@ -83,12 +86,12 @@ from lancewal_reader.point.receipt import Receipt
 
 _NAMED = 3
 _STRIDE = 64
-"""Segments that a walk reads before it looks whether all cuts are reached."""
+"""Number of segments of a log that are read before each check whether all cuts are reached."""
 
 
 @dataclass(frozen=True, slots=True)
 class GenerationPart:
-    """A generation, or its records below the cut."""
+    """Part of a generation that a plan reads: its records before ``end``, which may be all of them."""
 
     region: Region
     record: GenerationRecord
@@ -111,7 +114,7 @@ def plan_at(context: PlanContext, at: Receipt) -> ReadPlan:
 
 
 def _check_reached(context: PlanContext, at: Receipt) -> None:
-    """Raise ``InvalidInput`` if the table, as a strong read sees it, has not all positions of the receipt."""
+    """Raise ``InvalidInput`` if a strong read does not reach all positions of the receipt."""
     try:
         reached = plan_strong(context).cut
     except Refresh:
@@ -205,7 +208,7 @@ def _parts(
     parts = parts_between(context, pinned.in_force, region, state, (merged or Position(0), cut))
     if merged is not None and parts and parts[0].record.first != merged:
         raise region.error(
-            PlanStale, f"the table ends at {merged}, the first generation after that begins at {parts[0].record.first}"
+            PlanStale, f"the table has merged up to {merged}, but the next generation begins at {parts[0].record.first}"
         )
     return parts
 
@@ -218,8 +221,8 @@ def parts_between(
     between: tuple[Position, Position],
 ) -> list[GenerationPart]:
     """Return the generations, or parts of them, with the records between two positions of a region.  The region may
-    belong to an earlier contract only.  ``in_force``: watermarks at or below the first position, from which generations
-    are counted.
+    belong to an earlier contract only.  ``in_force``: watermarks at or below the first position.  Only generations
+    after them are looked up.
     """
     begin, end = between
     if region not in context.contract.regions and state is None:
@@ -232,7 +235,7 @@ def parts_between(
     if (first.first > begin and first.generation > 1) or (last.next is not None and last.next < end):
         raise region.error(
             PlanStale,
-            f"the positions {begin} to {end} are wanted, the region's state shows those from {first.first} to {last.next}. "
+            f"the read needs the positions {begin} to {end}, but the region's state has {first.first} to {last.next}. "
             "The store's listing is out of date, or these are not positions of this table",
         )
     _check_given_up(context, region, begin, end)
@@ -241,8 +244,9 @@ def parts_between(
 
 
 def _check_stand_in(context: PlanContext, at: Receipt) -> None:
-    """Raise ``RecordsGivenUp`` if records after the receipt's version and below its cut were given up.  The newer
-    version that stands in may have merged the region up to the cut without them."""
+    """Raise ``RecordsGivenUp`` if a person gave up records that the receipt's version has not merged and its cut
+    contains.  The newer version that stands in may have merged the region up to the cut without them.
+    """
     before = context.watermarks.known_at(at.version) or NOTHING_MERGED  # which refuses more than it must
     for region, cut in sorted(at.positions.items()):
         merged = before.position(region)
@@ -254,14 +258,16 @@ def _check_given_up(context: PlanContext, region: Region, merged: Position, cut:
         if loss.segment is not None and loss.first < cut and merged < loss.next:
             raise region.error(
                 RecordsGivenUp,
-                f"the read at this receipt saw offsets {loss.first} to {loss.next - 1}, or may have: {loss.segment} is "
-                "lost, and a person gave these offsets up (`lancewal repair segment --accept-loss`). Read without this "
-                "receipt",
+                f"the receipt's read may have seen offsets {loss.first} to {loss.next - 1}. Their segment "
+                f"{loss.segment} is lost, and a person gave these offsets up (`lancewal repair segment "
+                "--accept-loss`). Read without this receipt",
             )
 
 
 def walk_parts(context: PlanContext, parts: Seq[GenerationPart]) -> dict[LogId, Walk[Segment | Trailer]]:
-    """Read each log of these parts once, for all its regions.  ``ObjectMissing`` names a segment that is lost."""
+    """Read each log of these parts once, for all regions.  Raises ``ObjectMissing``, which names the segment, if one
+    is lost.
+    """
     context.begin_walks()
     by_log: dict[LogId, list[GenerationPart]] = {}
     for part in parts:
@@ -334,7 +340,7 @@ def entries_of_part(part: GenerationPart, log: LogEntries) -> list[EntryRef]:
     if position != part.end:
         raise part.region.error(
             PlanStale,
-            f"generation {part.record.generation} is needed up to {part.end}, its log {part.record.log} shows it up to "
+            f"the read needs generation {part.record.generation} up to {part.end}, but its log {part.record.log} ends at "
             f"{position}",
         )
     return found

@@ -1,18 +1,18 @@
-"""The plan at a time of records: for each partition, the records before the first one whose timestamp is not below the
+"""Plan a read at a record time: for each partition, the rows before its first row whose timestamp is at or after that
 time.
 
-Kafka's offsetsForTimes does the same, but counts all records, not only rows.  A partition without such a row counts
-whole.  Times are Kafka's, of the producer or of the broker as the topic has it, and need not ascend.
+Kafka's offsetsForTimes does the same, but considers all records, not only rows.  A partition without such a row is
+read whole.  Record times are set by the producer or the broker, as the topic's settings say.  They need not ascend.
 
 Steps
  1. Make a strong plan, which says how far each region reaches.
- 2. Per region, also of a former topic: take the highest record time of what is trimmed.  If it is not below the time,
-    or is not known, the first such row is trimmed, or may be: ``OutsideHistoryWindow``.
- 3. Otherwise take the first generation, in order, with a row at or above the time, by the highest time of its rows
-    that is kept with it.  In it find the first such entry, and in that the first such row.  Generations without a
-    kept time (made by a repair) are looked at by entry.
- 4. The plan at these positions (``at_positions``).  If a former topic is not whole below the time, later ones must
-    have nothing below it (``breaks``).
+ 2. For each region, also of a former topic, take the highest record time of its trimmed rows.  If it is at or after
+    the wanted time, or unknown, the wanted row may be trimmed: ``OutsideHistoryWindow``.
+ 3. Otherwise find the first generation with a row at or after the time.  The region state has the highest record time
+    of each generation.  In this generation find the first such entry, and in the entry the first such row.
+    Generations without a highest time (made by a repair) are searched by entry.
+ 4. Make the plan at these positions (``at_positions``).  If they leave out records of a former topic, they may have
+    no records of later topics (``breaks``).
 """
 
 from __future__ import annotations

@@ -53,8 +53,8 @@ def plan_at_timestamp(context: PlanContext, place: str, ms: int) -> ReadPlan:
 
 
 def again(context: PlanContext, find: Callable[[], T]) -> T:
-    """Return the result of ``find``.  After ``PlanStale``, which means that objects were trimmed meanwhile, ``find`` is
-    called again, up to ``_TRIES`` times in all.
+    """Return the result of ``find``.  ``PlanStale`` means that objects were trimmed while ``find`` ran.  ``find`` is
+    then called again, up to ``_TRIES`` times in all.  The error of the last call is raised.
     """
     for attempt in range(1, _TRIES):
         try:
@@ -70,8 +70,8 @@ def _found(context: PlanContext, ms: int) -> tuple[Pinned, dict[Region, Position
 
 
 def version_at(context: PlanContext, ms: int) -> Pinned:
-    """Return the table version at that time, with its watermarks (step 1).  Raises ``VersionGone`` if the version was
-    removed.
+    """Return the newest table version committed up to the time ``ms``, with its watermarks (step 1).  Raises
+    ``VersionGone`` if that version was removed, or if the table did not exist yet.
     """
     then, after = _between(context, ms)
     if then is None:
@@ -99,8 +99,9 @@ def _before_all(context: PlanContext, ms: int) -> VersionGone:
 
 
 def _between(context: PlanContext, ms: int) -> tuple[TableVersion | None, TableVersion | None]:
-    """Return a version that was committed up to the time, and the next version, which was committed later.  None
-    stands for a version that does not exist."""
+    """Return a version that was committed up to the time, and the next version that is left, which was committed
+    later.  None stands for a version that does not exist.
+    """
     versions = sorted(context.table.versions())
     while True:
         try:
@@ -162,7 +163,7 @@ def _written_by(context: PlanContext, region: Region, record: GenerationRecord, 
 
 
 def segments_of(context: PlanContext, record: GenerationRecord) -> tuple[Segment | Trailer, ...]:
-    """Return the segments that may hold entries of a generation.  Raises ``PlanStale`` if some were trimmed meanwhile."""
+    """Return the segments that may hold entries of a generation.  Raises ``PlanStale`` if some of them are absent."""
     walked = walk_from(context, record.log, record.first_sequence, before=record.end_sequence)
     short = record.end_sequence is not None and walked.end < record.end_sequence and walked.fence is None
     if short or walked.later is not None:

@@ -1,7 +1,8 @@
 """Plan a read of one version of the merged table, whatever the version holds of each region.
 
-The plan is that of an eventual read.  It has no positions in two cases.  A user had restored the table, and nobody had
-decided what becomes of the rows merged before.  Or a person had accepted a lower bound of what is merged.
+The plan is that of an eventual read.  It has no positions in two cases.  In the first, a user had restored the table,
+and nobody had decided what becomes of the rows merged since the restored version.  In the second, a person had
+accepted a lower bound of the merged positions.
 """
 
 from __future__ import annotations

@@ -13,9 +13,9 @@ bulk load                           the watermarks of its version: its rows are 
 Only commits after the version that is read can divide the positions.  The last such commit is the one that merged the
 last record below the positions.
 
-In one delta, keys of different regions must never meet, since nothing orders their records.  A contract change that
-moves keys between regions is therefore made only after every earlier record is merged.  The delta of the original
-read never spans such a change.  The delta of an older version that stands in for that read's version might
+A delta must never have records of one key from two regions, since nothing orders them.  A contract change that moves
+keys between regions is therefore made only after every earlier record is merged.  The delta of the original read
+never spans such a change.  The delta of an older version that replaces that read's version might
 (``spans_a_change``).
 """
 
@@ -121,10 +121,10 @@ def topic_cuts(contracts: list[Contract], cut: Cut, ends: Cut) -> Cut:
 
 
 def check_one_side(context: PlanContext, version: TableVersion, in_force: InForce, cut: Cut) -> None:
-    """Raise ``InvalidInput`` if ``cut``, read from ``version``, has positions before and after a contract change that
-    moves keys.
+    """Raise ``InvalidInput`` if ``cut``, read from ``version``, has positions on both sides of a break.
 
-    Raises ``PlanStale`` and ``OutsideHistoryWindow`` like a plan of the cut.
+    Raises ``VersionGone`` if a restore or bulk load after ``version`` lies before all positions of the cut.  Raises
+    ``PlanStale`` and ``OutsideHistoryWindow`` like a plan of the cut.
     """
     for contract in context.contracts.up_to(context.contract):
         ends = {r: Position(at) for r, at in zip(contract.regions, contract.altered_at, strict=False)}
@@ -161,8 +161,9 @@ def _both_sides(what: str, where: str) -> InvalidInput:
 
 
 def _last_merge(context: PlanContext, version: TableVersion, in_force: InForce, cut: Cut) -> TableVersion:
-    """Return the last version that merged a record between ``in_force`` and ``cut``; the newest version if one is not
-    merged yet."""
+    """Return the last version that merged a record between ``in_force`` and ``cut``.  If one of them is not merged
+    yet, return the newest version.
+    """
     last, newest = version, None
     behind = [region for region, at in sorted(cut.items()) if at > (in_force.position(region) or 0)]
     for region, state in context.states.read(behind, PageLook.AGAIN).items():  # the caller has read them
@@ -188,5 +189,5 @@ def _break_at(context: PlanContext, version: TableVersion) -> str | None:
     key = paths.merge_record(version, context.contract.making)
     data = context.store.get(key)
     if data is not None and kind_of(data, key) == "keep":
-        return f"restore at table version {version}, after which rows merged since were dropped"
+        return f"restore at table version {version}, after which the rows merged since the restored version were dropped"
     return None

@@ -1,6 +1,7 @@
 """The commits that made the versions of a table, and which of them changed rows.
 
-Each commit is told by its transaction.  If that is gone, a merge is told by its record under ``merges/``.  Commits are
+The transaction of a version says what its commit did.  If the transaction is gone, a record under ``merges/`` still
+tells that the commit was a merge.  Commits are
  1. merges,
  2. commits that change no row: compactions, index builds, configuration,
  3. follow-ups, each of which hides rows that its merge did not know,
@@ -46,7 +47,7 @@ class ForeignStep:
     """A commit that changed rows independently of records, or several such commits that count as one."""
 
     before: TableVersion
-    """Version right before it."""
+    """Table version right before the step."""
     version: TableVersion
     source: StepSource
 
@@ -55,9 +56,11 @@ class ForeignStep:
 class Merge:
     uuid: str | None
     read_version: int | None
-    """Version that the merge was computed from; None: the transaction is gone."""
+    """Table version that the merge was computed from.  None: unknown, since the transaction is gone or does not say
+    it.
+    """
     conflicts: ConflictsRef | None
-    """Keys in conflict that are in force after it."""
+    """Reference to the keys in conflict that are in force after the merge."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +202,7 @@ def _step_of(source: StepSource | Literal["restore", "unknown"], version: int) -
         case "restore":
             raise InvalidInput(
                 f"table version {version}, between the two points, is a restore. It took back rows, and no record says which. "
-                f"End one feed at version:{version - 1}, and begin the next at version:{version}; or use the mode net"
+                f"End one feed at version:{version - 1}, and begin the next at version:{version}. Or use mode 'net'"
             )
         case "unknown":
             raise VersionGone(

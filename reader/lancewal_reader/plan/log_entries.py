@@ -1,9 +1,9 @@
-"""The entries of WAL logs, by region.  A log is gone through once for all its regions, and once for all plans of an open
-table.
+"""Find the entries of WAL logs, by region.  Each segment of a log is processed once for all regions and for all plans
+of an open table.
 
-A later plan goes through the segments that no plan before it has met.  It forgets the segments before its own once
-they outnumber its own.  Entries are found by binary search, since a log of hundreds of regions has hundreds of
-thousands of them.
+A later plan processes only the segments that no earlier plan has read.  It keeps the entries of earlier segments as
+long as these are no more than its own segments; otherwise it drops all known entries.  Entries are found by binary
+search, since a log of hundreds of regions has hundreds of thousands of them.
 
 Precondition: the entries of a region in a log ascend, by segment as by position (``wal.entry.is_chain``).
 """
@@ -57,7 +57,7 @@ class EntryRun(NamedTuple):
 
     refs: list[EntryRef]
     chained: bool
-    """Whether each entry begins where the one before it ends."""
+    """Whether each entry begins at the position where the previous one ends."""
 
 
 @dataclass(slots=True)
@@ -98,7 +98,7 @@ class LogEntries:
         self._of: dict[Region, _Entries] = {}
         self._begin, self._known_end = begin, begin
         self.contract_version: int = FIRST_VERSION if known is None else known.contract_version
-        """The newest version of the contract that an entry of this log has named."""
+        """Newest contract version that an entry of this log names."""
         if known is not None and known._reaches(begin) and begin - known._begin <= len(walked.segments):
             self._of, self._begin, self._known_end = known._of, known._begin, known._known_end
         for segment in walked.segments[max(0, self._known_end - begin) :]:

@@ -17,7 +17,9 @@ from contextlib import contextmanager
 from threading import Lock
 
 _NEW_OBJECTS = 50_000
-"""New objects at which Python looks for cycles: as much garbage in cycles, of whichever thread, would take some MiB."""
+"""Number of new objects at which Python's collector begins.  That many objects in cycles, of all threads together,
+would take a few MiB.
+"""
 
 
 class _Guests:

@@ -1,8 +1,8 @@
-"""Find an existing version that shows what a version that is gone showed.
+"""Find an existing table version that can replace a version that is gone, since both show the same rows.
 
-Guarantee: ``stand_in(V, cut)`` is a version V' and W(V'), or None.  W(V') is at or below the cut in every region.
-Take the rows of V' under the mask of all keys with records between W(V') and the cut, and add the fold of these
-records.  The result is exactly what V gave at this cut.
+Guarantee: ``stand_in(V, cut)`` is a version V' and its watermarks W(V'), or None.  W(V') is at or below the cut in
+every region.  Take the rows of V' under the mask of all keys with records between W(V') and the cut, and add the fold
+of these records.  The result is exactly what V gave at this cut.
 
 V' is older or newer than V.  Only these kinds of commits (``lineage``) may be between the two:
  1. merges: what they add is in the delta of the lower version;
@@ -28,7 +28,7 @@ from lancewal_core.table.watermarks import InForce
 from lancewal_reader.plan.lineage import Foreign, Lineage, Merge
 
 STEPS_MAX = 200
-"""Most versions that are examined in each direction."""
+"""Maximum distance to a replacement, in versions older or newer than the missing one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,9 @@ def same_rows(lineage: Lineage, low: int, high: int) -> bool:
 
 
 def _nearest(lineage: Lineage, steps: range, version: int, cut: Mapping[Region, Position]) -> Pinned | None:
-    """Return the first of these versions that can stand in; None if a foreign commit comes before."""
+    """Return the first version in ``steps`` that shows the rows of ``version`` at ``cut``.  Return None if there is
+    none, or if a commit that changed rows independently of records (``Foreign``) comes before it.
+    """
     for at in steps:
         if isinstance(lineage.commit(at + 1 if at < version else at), Foreign):
             return None
@@ -84,7 +86,7 @@ def _nearest(lineage: Lineage, steps: range, version: int, cut: Mapping[Region, 
 
 
 def _there(lineage: Lineage, version: int, cut: Mapping[Region, Position]) -> Pinned | None:
-    """Return the version, if it still exists and holds nothing after the cut."""
+    """Return the version with its watermarks; None if it is gone, or if it holds records after the cut."""
     try:
         lineage.table.at(version)
         in_force = lineage.watermarks.at(version)

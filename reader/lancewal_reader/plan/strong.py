@@ -1,5 +1,8 @@
 """The read plan: which table version, which flushes and which WAL entries make up one read.
 
+V is the table version of the plan.  W(V) are its watermarks: per region the last generation and the position that it
+contains.
+
 Guarantees
  1. A strong plan has everything that was durable before it began.
  2. Per region the plan covers [start, cut) exactly once: the table up to W(V), then flushes, then WAL entries.  Nothing is
@@ -24,14 +27,15 @@ Steps
     states were read.
  4. An entry whose ``first`` is not the position reached: the state read is out of date (the same process lost the region
     and owns it again, in the same log).
- 5. If anything turns out stale or missing: plan again, a bounded number of times, then a clear error.
+ 5. If anything turns out stale or missing, plan again, up to ``PLANS_MAX`` times in all.  Then raise
+    ``PlanRetriesExhausted``, which names the last reason.
 
 An *eventual* plan stops after step 1 and reads the table alone.  Two conditions do not stop it, but then it claims no
-position.  Either a user has restored the table and nobody has decided what becomes of the rows merged since.  Or a
-person has accepted a lower bound of what is merged.
+position.  Either a user has restored the table, and nobody has decided what becomes of the rows merged since the
+restored version.  Or a person has accepted a lower bound of the merged positions.
 
 Rounds of requests on a table that was read before, for any number of regions and logs:
- - Step 1 takes three, or one if nothing has come.
+ - Step 1 takes three, or one if there is no newer version.
  - At the same time step 2 takes two if each state has moved by at most one version, and step 3 takes one.
 
 As counted: 3 ("strong read of an open table behind a merge"), 3 ("strong read of an open table, nothing new").
@@ -124,8 +128,8 @@ class RegionDelta:
 
 @dataclass(frozen=True, slots=True)
 class OnBranch:
-    """A version of a snapshot's branch that has the snapshot's rows, and the snapshot's receipt.  The last three fields
-    are those of ``LeftOut``.
+    """A version of a snapshot's branch that has the snapshot's rows, and the snapshot's receipt.  ``waiting``,
+    ``unmerged`` and ``partitions`` are the fields of ``LeftOut``.
     """
 
     name: str
@@ -159,7 +163,7 @@ class ReadPlan:
     branch: OnBranch | None = None
 
     def pin(self, table: StoredTable) -> PinnedTable:
-        """Open the version to be scanned.  Raises ``VersionGone``."""
+        """Open the version to be scanned.  Raises ``VersionGone`` if it was removed."""
         return table.at(self.version) if self.branch is None else self.branch.pin(table)
 
     @property
@@ -178,15 +182,17 @@ class PlanContext(OpenedTable):
     """An open table, and the caches for planning its reads."""
 
     cache: SegmentCache | None
-    """Cache into which segments are decoded, as far as there is room.  Of other segments, or of all if this is None,
-    only the trailers are read to plan, and the wanted entries to load."""
+    """Cache of decoded segments.  Of segments that do not fit, or of all if this is None, planning reads the trailers
+    and loading reads the wanted entries.
+    """
     versions: Kept = field(default_factory=partial(Kept, 2), kw_only=True)
-    """Versions that plans have pinned last, by their numbers: a read goes on with the version of its plan.
+    """Cache of the two table versions that were opened most recently, by number.  A read uses the opened version of
+    its plan.
 
     A read that is used again later opens its version again.  If a clean-up has removed it since, the read fails before
     its first row."""
     entries: KnownEntries = field(default_factory=KnownEntries, kw_only=True)
-    """Entries of logs that plans have walked last."""
+    """Cache of log entries: those of the logs that the newest strong plan has read."""
 
     def begin_walks(self) -> None:
         """Tell the segment cache that the reads of another plan begin."""
@@ -208,8 +214,8 @@ def plan_strong(context: PlanContext) -> ReadPlan:
 
 @many_objects_made()
 def looked_again(context: PlanContext, once: Callable[[], T], failed: str) -> T:
-    """Return the result of ``once``.  After a ``Refresh`` error, ``once`` is called again; ``ContractChanged`` is
-    raised at once.
+    """Return the result of ``once``.  After a ``Refresh`` error, ``once`` is called again.  ``ContractChanged``,
+    which is one too, is raised at once.
 
     After ``PLANS_MAX`` calls, raise ``PlanRetriesExhausted`` with a message that begins with ``failed``.
     """
@@ -261,7 +267,8 @@ def check_claims(contract: Contract, states: Mapping[Region, RegionState]) -> No
     newer = next((state for state in states.values() if state.contract_version > contract.version), None)
     if newer is not None:
         raise ContractChanged(
-            f"region {newer.region.name} was claimed under contract version {newer.contract_version}",
+            f"region {newer.region.name} was claimed under contract version {newer.contract_version}, which is newer than "
+            "the one that was read: open the table again",
             region=newer.region.name,
         )
 
@@ -272,7 +279,9 @@ def check_entries(contract: Contract, logs: Mapping[LogId, LogEntries]) -> None:
     """
     newest = max((entries.contract_version for entries in logs.values()), default=contract.version)
     if newest > contract.version:
-        raise ContractChanged(f"entries name contract version {newest}, which is newer than {contract.version}")
+        raise ContractChanged(
+            f"entries name contract version {newest}, which is newer than {contract.version}: open the table again"
+        )
 
 
 def unmerged_generations(region: Region, state: RegionState | None, in_force: InForce) -> tuple[GenerationRecord, ...]:
@@ -286,9 +295,9 @@ def unmerged_generations(region: Region, state: RegionState | None, in_force: In
     above = tuple(r for r in state.generations if r.generation > merged)
     expected = in_force.position(region)
     if above and (above[0].generation != merged + 1 or (expected is not None and above[0].first != expected)):
-        raise region.error(PlanStale, f"generations after {merged} have left the region's state meanwhile")
+        raise region.error(PlanStale, f"generations after {merged} have left the region's state since")
     if state.trimmed_generation > merged:
-        raise region.error(PlanStale, f"trimmed beyond generation {merged}")
+        raise region.error(PlanStale, f"generations after {merged} were trimmed")
     return above
 
 

@@ -4,7 +4,7 @@
 point                                               as text
 ==================================================  ==================================================================
 a receipt                                           ``lw1.`` and what follows, or its JSON
-``At.version(412)``, the merged table's 412         ``version:412``
+``At.version(412)``, version of the merged table    ``version:412``
 ``At.positions({0: 120, 1: 88})``                   ``positions:0=120,1=88``
 ``At.timestamp(moment)``, what was durable then     ``timestamp:2026-01-31T00:00:00Z``
 ``At.record_time(moment)``, by Kafka's timestamps   ``record-time:2026-01-31T00:00:00Z``
@@ -86,7 +86,7 @@ class At:
 
     @staticmethod
     def record_time(moment: datetime) -> AtRecordTime:
-        """The records of each partition before the first record whose Kafka timestamp is at or after this time."""
+        """The rows of each partition before its first row whose Kafka timestamp is at or after this time."""
         return AtRecordTime(-(-_since_1970("record_time", moment) // _MS))
 
     @staticmethod
@@ -172,8 +172,8 @@ class AtCut(At):
         return CutMissing(f"cut {self.name} is incomplete: its table {self.table} cannot be read. {why}", cut=self.name)
 
     def without_version(self, why: VersionGone) -> LancewalError:
-        """Return the error for a version that a plan needs and that is gone.  For a snapshot it means that the
-        snapshot's branch is incomplete.
+        """Return the error for a table version that a plan needs and that is gone.  For a kept cut this is
+        ``CutMissing``: the branch of its snapshot is incomplete.
         """
         return why if self.kept_by is None else self.incomplete(f"The snapshot {self.kept_by} is not whole: {why}")
 

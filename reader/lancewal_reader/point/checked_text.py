@@ -29,7 +29,7 @@ def checked(data: bytes) -> str:
 
 
 def unchecked(text: str) -> bytes:
-    """Decode such a word.  Raises ``ValueError`` if the word is damaged."""
+    """Decode a word that ``checked`` made.  Raises ``ValueError`` if the word is damaged."""
     encoded = text.removeprefix(PREFIX)
     try:
         whole = base64.b64decode(encoded + "=" * (-len(encoded) % 4), altchars=b"-_", validate=True)

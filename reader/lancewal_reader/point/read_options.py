@@ -37,7 +37,9 @@ class ReadOptions:
     consistency: Consistency = "strong"
     at: Point | None = None
     at_least: Least | None = None
-    """A strong read waits until it reaches this, or fails after ``timeout_s``."""
+    """Token or receipt that a strong read must reach.  The read waits until then, or fails after ``timeout_s``
+    seconds.
+    """
     max_staleness_s: float | None = None
     """The newest strong plan of an open table may be used again while it is younger than this."""
     timeout_s: float = TIMEOUT_S

@@ -1,4 +1,5 @@
-"""The receipt of a read: {table and place, table version, position per region}, which comes with every result.
+"""The receipt of a read: the table's uuid and place, the table version, and a position for each region.  Each result
+has one.
 
 A plain copy of a table's folder keeps the table's uuid, but has another place.  A receipt of the one is therefore not
 accepted for the other, whose versions may have become different since.
@@ -43,7 +44,9 @@ class Receipt:
     place: str
     """Place where the table was read (``lancewal_core.store.address``)."""
     left_out: int = 0
-    """Keys in conflict of which unmerged records were left out (``left_out``): no other version shows the same rows."""
+    """Number of keys in conflict whose unmerged records this read left out.  If it is above 0, no other table version
+    is known to show the same rows.
+    """
 
     def __str__(self) -> str:
         data = bytes([RECEIPT]) + text(self.table_uuid) + text(self.place)
@@ -92,7 +95,9 @@ class Receipt:
         try:
             content = JsonObject.parse(text)
             if content.whole("format") != FORMAT:
-                raise InvalidInput(f"receipt format {content.whole('format')} is not read by this release")
+                raise InvalidInput(
+                    f"receipt format {content.whole('format')} is not known to this release: upgrade lancewal"
+                )
             positions = content.inner("cut")
             cut = {region_named(name): Position(positions.whole(name)) for name in positions.members}
             return Receipt(
@@ -117,7 +122,9 @@ def receipt_of(schema: pa.Schema) -> Receipt:
     """Return the receipt in a result's schema metadata.  Raises ``InvalidInput`` if there is none."""
     text = (schema.metadata or {}).get(METADATA_KEY)
     if text is None:
-        raise InvalidInput("this result carries no receipt")
+        raise InvalidInput(
+            "this schema has no metadata lancewal.receipt: give the schema of a result as lancewal returned it"
+        )
     return Receipt.from_json(text)
 
 

@@ -31,8 +31,8 @@ _RECORDS = "a delivery report, (topic, partition, offset), or text such as 'orde
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """Positions that a read must reach (``at_least``): for each partition the position after a record, or the end of
-    the topic.
+    """Positions that a read must reach (``at_least``): for each partition the position after a record, or the
+    partition's end.
 
     ``Token.of`` makes a token from records, and ``Token.at_end`` from a topic's ends.  ``a | b`` requires both.
     ``str()`` returns the token as text.
@@ -40,8 +40,9 @@ class Token:
 
     positions: Mapping[Partition, Position]
     records: frozenset[Partition] = frozenset()
-    """Partitions in which the token names a record: the one before the position.  A read fails by name if that record
-    was rejected."""
+    """Partitions in which the token names a record: the one right before the position.  A read raises
+    ``TokenRejected`` if this record became a dead letter, and ``RecordsGivenUp`` if its offset was given up.
+    """
 
     def __post_init__(self) -> None:
         wrong = next((p for p, at in self.positions.items() if not is_whole(at, 1)), None)
@@ -69,9 +70,9 @@ class Token:
         """Ask the brokers for the topic's ends, and return the token of all its records, except those of open
         transactions.
 
-        ``kafka_options`` are a client's properties, ``bootstrap.servers`` among them.  It needs ``lancewal[kafka]``;
-        no other part of a reader asks brokers.  Raises ``KafkaUnavailable``, ``TopicMissing``, ``KafkaForbidden``,
-        ``InvalidSettings``.
+        ``kafka_options`` are a client's properties, ``bootstrap.servers`` among them.  This method needs
+        ``lancewal[kafka]``; no other part of a reader asks brokers.  Raises ``KafkaUnavailable``, ``TopicMissing``,
+        ``KafkaForbidden``, ``InvalidSettings``.
         """
         try:
             from lancewal_kafka.topic import TopicInspector
@@ -93,7 +94,9 @@ class Token:
 
     @staticmethod
     def parse(word: str) -> Token:
-        """Return the token of a text.  Raises ``InvalidInput`` if it is not one."""
+        """Return the token of a text: of the token's own text, or of a record's name such as ``orders-3-1841``.
+        Raises ``InvalidInput`` for any other text.
+        """
         stripped = word.strip()
         if not stripped.startswith(PREFIX):
             return _of_one(stripped)
@@ -150,7 +153,9 @@ def _of_one(record: object) -> Token:
         case str():
             found = _RECORD.fullmatch(record)
             if found is None:
-                raise InvalidInput(f"{record[:_SHOWN]!r} is not a record: give {PREFIX}... or TOPIC-PARTITION-OFFSET")
+                raise InvalidInput(
+                    f"{record[:_SHOWN]!r} is not a token: give {PREFIX}..., or a record as TOPIC-PARTITION-OFFSET"
+                )
             topic, partition, offset = found[1], int(found[2]), int(found[3])
         case (topic, partition, offset):
             pass

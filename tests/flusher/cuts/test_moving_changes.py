@@ -113,7 +113,7 @@ def test_a_contract_that_changes_between_question_and_receipt(
     turn = live.turn()
     assert list(turn.held) == ["shop.orders"]
     assert turn.held["shop.orders"].startswith(
-        "partition_count_changed: the table took up partitions, or another topic"
+        "partition_count_changed: the table got more partitions, or another topic"
     )
     assert cut_of(lake.catalog) == before
     assert live.turn().published

@@ -331,7 +331,7 @@ def test_positions_on_both_sides_of_a_break_are_refused_by_its_name(tmp_path: Pa
 
 
 NAMED = {
-    "restored, `drop`": "restore at table version .* rows merged since were dropped",
+    "restored, `drop`": "restore at table version .* the rows merged since the restored version were dropped",
     "topic made anew": "the topic was recreated",
     "partitions added": "partitions were added",
     "bulk load": "bulk load at table version",

@@ -94,7 +94,7 @@ def test_a_token_is_made_of_any_report() -> None:
         (Metadata(partition=1 << 31), "do not name a delivered record of topic orders"),
         (Metadata(topic="or/ders"), "topic 'or/ders' of a token is not a valid topic name"),
         (object(), "a object without topic is not a record: give a delivery report"),
-        ("orders-3", "'orders-3' is not a record: give lw1.... or TOPIC-PARTITION-OFFSET"),
+        ("orders-3", "'orders-3' is not a token: give lw1...., or a record as TOPIC-PARTITION-OFFSET"),
         (("orders", 3), "a tuple without topic is not a record"),
     ],
 )
