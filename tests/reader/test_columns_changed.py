@@ -127,6 +127,6 @@ def test_a_result_lacks_blobs_of_other_programs(tmp_path: Path, form: str) -> No
         lambda: pin_read({"table": table.uri, "columns": "id,blob"}),
     ]
     for read in reads:
-        with pytest.raises(InvalidInput, match=r"'blob' is a blob column of another program.*take_blobs"):
+        with pytest.raises(InvalidInput, match=r"'blob' is a blob column that another program added.*take_blobs"):
             read()
     table.close()

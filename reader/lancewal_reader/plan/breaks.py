@@ -189,5 +189,7 @@ def _break_at(context: PlanContext, version: TableVersion) -> str | None:
     key = paths.merge_record(version, context.contract.making)
     data = context.store.get(key)
     if data is not None and kind_of(data, key) == "keep":
-        return f"restore at table version {version}, after which the rows merged since the restored version were dropped"
+        return (
+            f"restore at table version {version}, after which the rows merged since the restored version were dropped"
+        )
     return None

@@ -4,14 +4,14 @@ Guarantees
  1. ``lookup_plan`` gives exactly those rows of the plan (``scan``) whose key is among the keys, in the order of the
     keys.
  2. ``count_plan`` is the number of rows that ``scan`` gives.
- 3. ``deltas_of`` leaves out only deltas that cannot hold a record of a region key: they came through another
-    partition, by the number of partitions that the contract says, and after the last change of that number.
+ 3. ``deltas_of`` leaves out only deltas that cannot hold a record of a region key.  All their records came through
+    another partition than the key's, after the last change of the number of partitions.
 
 Steps of 1
- 0. At a far store, while the plan is made: fetch the key index's catalog, and its parts that may hold the keys.  Only a
-    hint.
- 1. Fold the plan's unmerged rows as for a scan.  They alone answer a key among them, also with nothing if it is
-    deleted: its rows in the table are superseded.
+ 0. If the store is remote, fetch the key index's catalog, and its parts that may hold the keys, while the plan is
+    made.  Errors of this step are ignored, since step 2 fetches what is missing.
+ 1. Fold the plan's unmerged rows as for a scan.  A key with unmerged records is answered from these, with no row if
+    it was deleted.  The table only supplies columns that patches do not set.
  2. Look up all other keys in the key index that the flusher maintains.  The index names rows of the pinned version,
     and fragments that it does not cover, which are scanned.  Rows that a deletion vector hides are left out.
  3. Take the rows by their address.
@@ -19,8 +19,8 @@ Steps of 1
 If step 1 has something to read, and the keys are few, steps 2 and 3 run for all keys at the same time.  Rows of keys
 that step 1 answers are then dropped.
 
-Rounds of requests of an open table that nothing was read of, as counted: 6 ("one key of an open table, nothing read
-before").
+Rounds of requests for one key, if nothing of the open table was read before, as counted: 6 ("one key of an open
+table, nothing read before").
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ from lancewal_reader.reading.scan import OpenState, delta_keys, result_schema
 from lancewal_reader.unmerged.completed import complete_rows
 
 _PARTS_BYTES_MAX = 4 << 30
-"""Bytes of files of the key index, mapped and not in memory; those of a far store are in a folder for temporary files."""
+"""Most bytes of key index files that are kept mapped.  Files of a remote store are copied to a temporary folder."""
 _BESIDE_KEYS_MAX = 1_000
 """Most keys that are looked up at the same time as the unmerged rows are folded.  Their rows are read in vain if the
 keys turn out to be unmerged."""
@@ -76,7 +76,7 @@ class KeyLookup:
         self._uri = uri
         self._index: KeyIndex | None = None
         self._awaited = False
-        """Whether somebody has asked ``at_hand`` and went on without the index."""
+        """Whether ``at_hand`` was called before."""
         self._lock = Lock()
 
     def addresses(self, pinned: PinnedTable, keys: pa.Table) -> npt.NDArray[np.uint64]:
@@ -105,8 +105,9 @@ class KeyLookup:
     def at_hand(self, pinned: PinnedTable, names: Sequence[str]) -> bool:
         """Return whether rows of this version can be found without a scan and without a request.
 
-        The first caller gets False, because opening the index takes longer than one scan.  With a remote store every
-        caller gets False until keys have been looked up.
+        ``names``: the key columns.  While the index is not open, the first call returns False, because opening the
+        index takes longer than one scan.  With a remote store every call returns False until keys have been looked
+        up.
         """
         local = local_folder(self._uri) is not None
         with self._lock:

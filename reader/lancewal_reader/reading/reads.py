@@ -4,12 +4,12 @@ Guarantees
  1. A read of the newest state is not older than another such read whose plan was made before it began, neither in version
     nor in any position.  If the store shows an older state, the error is ``StoreInconsistent``.  Concurrent reads do not
     wait for one another.
- 2. A planned read is read again as it was, or a named error says why that is impossible.  If something has vanished, the
-    read is planned again at its receipt, never newer.
- 3. A read that meets a newer contract takes it up.  The caches hold only what is immutable.
- 4. A read that allows some staleness takes the newest strong plan that was made here, if that plan was begun less long ago
-    and is not older than any plan that has ended (1 holds).  If an object of that plan has vanished, the read makes another
-    plan like any other read.
+ 2. Each use of a planned read returns the same rows, or a named error says why that is impossible.  If objects of the
+    plan have vanished, the read is planned again at its receipt, never at a newer state.
+ 3. A read that finds a newer contract continues with that contract.  The caches hold only immutable values.
+ 4. A read with ``max_staleness_s`` uses the newest strong plan of this open table again, if planning it began less
+    than so many seconds ago.  The plan must not be older than any plan finished so far, so that guarantee 1 holds.
+    If an object of that plan has vanished, the read makes another plan like any other read.
 
 ``begin`` makes a plan and begins to read at once.  If objects of the plan vanish before the first row, the read is
 planned again and may be newer, since nobody has its receipt yet.
@@ -72,7 +72,7 @@ from lancewal_reader.unmerged.load import DeltaContext
 T = TypeVar("T")
 
 _LOOKS_MAX = 3
-"""Most plans that are made again because keys in conflict may be merged by now."""
+"""Most times that a read is planned again because records of keys in conflict may be merged by now."""
 _VANISHED = (PlanStale, ObjectMissing, StoreInconsistent, VersionGone)
 
 
@@ -81,14 +81,15 @@ class Wanted:
     """Arguments of a read: columns, rows and read options.  The columns are checked when the read is planned."""
 
     columns: tuple[str, ...] | None
-    """Names in the order wanted; None: all."""
+    """Names of the requested columns, in the order of the result; None: all columns."""
     filter: str | None
     read: ReadOptions
     keys: pa.Table | None = None
-    """Primary keys whose rows alone are read, each named once; None: keys set no limit."""
+    """Distinct primary keys of the rows to read; None: rows of all keys."""
     region_key: bytes | None = None
-    """Encoded region key of all rows wanted.  Unmerged rows of other partitions, by the contract of the plan, are not
-    read."""
+    """Encoded region key that all wanted rows have; None: any.  Unmerged rows that came through other partitions than
+    the contract gives this key are not read.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,10 +97,10 @@ class Chosen:
     """The columns and the filter of a read, checked against the columns of its state."""
 
     rows: RowSchema
-    """All columns of the result."""
+    """All columns of the state that is read, requested or not."""
     columns: tuple[str, ...]
     filter: str | None
-    """Condition for Lance, by names of the result."""
+    """Condition for Lance, with the column names of ``rows``; None: no filter."""
 
     @staticmethod
     def of(rows: RowSchema, wanted: Wanted) -> Chosen:
@@ -123,7 +124,7 @@ class Planned:
     receipt: Receipt
     chosen: Chosen
     schema: pa.Schema
-    """Schema of its rows, with the receipt in the metadata."""
+    """Schema of the rows that the read returns, with the receipt in its metadata."""
 
     def with_columns(self, columns: tuple[str, ...]) -> Planned:
         """Return the same planned read with other columns."""
@@ -146,8 +147,8 @@ class Newest:
         back = [r.name for r, p in self.positions.items() if cut.get(r, Position(0)) < p]
         if plan.version < self.version or back:
             raise StoreInconsistent(
-                f"the store shows an older state than an earlier read did: version {plan.version} after {self.version}, "
-                f"partitions {back[:3]}"
+                f"the store shows an older state than an earlier read did: table version {plan.version} after {self.version}, "
+                f"lower positions in partitions {back[:3]}"
             )
 
     def reached_by(self, plan: ReadPlan) -> bool:
@@ -157,7 +158,7 @@ class Newest:
 
     def with_plan(self, plan: ReadPlan, claims: bool) -> Newest:
         """Return the newer of this state and the plan's state, region by region.  Another thread's read may have
-        advanced this state meanwhile.
+        advanced this state since the plan began.
         """
         if not claims:
             return Newest(plan.version) if plan.version >= self.version else self
@@ -188,9 +189,9 @@ class Reads:
         self._newest: dict[Consistency, Newest] = {}
         self._kept: _Kept | None = None
         self._shown: tuple[Contract, RowSchema] | None = None
-        """The contract and the columns of the last result of a newest state."""
+        """Contract and columns of the last read without ``at``; None: there was none."""
         self._told = LeftOut()
-        """Keys left out as logged last, so that repeated reads do not log them again."""
+        """Keys left out according to the last log event.  Repeated reads do not log the same again."""
 
     def __reduce__(self) -> NoReturn:
         raise InvalidInput(
@@ -210,8 +211,8 @@ class Reads:
         return (shown[1] if shown is not None and shown[0] is contract else contract.rows).table
 
     def plan(self, wanted: Wanted) -> Planned:
-        """Plan the read without reading rows.  In a table with ``format.key: bytes`` the unmerged keys are read, to
-        find those in conflict.
+        """Plan the read without reading rows.  If rows do not tell their partition, the unmerged rows are loaded, to
+        find keys in conflict.
         """
         if wanted.keys is None:
             return self._make(wanted, begin=False)[0]
@@ -349,7 +350,9 @@ class Reads:
         return OpenState(context.showing(rows), shown_version(context, pinned, rows), plan, self._lookup.addresses)
 
     def _rows(self, state: OpenState, wanted: Wanted, chosen: Chosen) -> Iterator[pa.RecordBatch]:
-        """Return the rows of the state.  The delta is loaded here, so objects that vanished since the plan show here."""
+        """Return the rows of the state.  The delta is loaded here.  If its objects have vanished since the plan, the
+        error is raised here.
+        """
         if wanted.region_key is not None:
             contract, plan = state.context.contract, state.plan
             deltas = deltas_of(contract, plan.deltas, contract.partition_of(wanted.region_key))
@@ -401,7 +404,8 @@ class Reads:
         """Whether another plan may show no conflict where this delta has one.  The records that are in conflict here
         may be merged by now, one after the other.
 
-        Raises ``VersionGone`` if a version stands in that does not tell the order.
+        Raises ``VersionGone`` if the plan uses another version than the receipt asked for, which cannot tell the
+        order of records.
         """
         if asked is None:
             return self.context.table.newest().version != plan.version
@@ -446,7 +450,7 @@ class Reads:
 
 
 def _opened(context: DeltaContext, plan: ReadPlan) -> PinnedTable | None:
-    """The plan's version, if a plan has opened it lately."""
+    """Return the plan's table version, opened, if it is still in the cache; otherwise None."""
     return context.versions.known(plan.version) if plan.branch is None else None
 
 
@@ -506,7 +510,9 @@ def _exhausted(reason: Exception | None, at: Point | None) -> Exception:
         return at.without_version(reason)
     if isinstance(reason, RegionConflict | ObjectMissing | VersionGone):
         return reason
-    made = PlanRetriesExhausted(f"objects vanished under {PLANS_MAX} plans; the last: {reason}")
+    made = PlanRetriesExhausted(
+        f"each of {PLANS_MAX} plans named objects that are gone or stale; the last reason: {reason}"
+    )
     made.__cause__ = reason
     return made
 

@@ -1,9 +1,10 @@
 """The columns of a result.
 
 Guarantees
- 1. A result has the columns of its table version, also those of other programs, except their blobs.  An entry or flush of
-    the plan may be of a contract whose columns are newer than the version's mark.  Then the result has the columns of the
-    newest such contract, as wide as the version has them, and those of other programs behind them.
+ 1. A result has the columns of its table version, also those of other programs, except their blobs.  The version's
+    *mark* names the contract change that made its columns.  An entry or flush of the plan may be of a contract with
+    newer columns.  Then the result has the columns of the newest such contract, with the version's types if these are
+    wider.  Columns of other programs come after them.
  2. Fields are told apart by Lance's ids, as ``Column.ids`` keeps them.  So a value is in its own column, whatever that was
     called when the value was written.
  3. Columns of other programs have ids here that no contract has (``taken_whole``).  Lance may give them ids of dropped fields,
@@ -66,9 +67,9 @@ def columns_of_plan(opened: OpenedTable, pinned: PinnedTable, plan: ReadPlan) ->
 
 
 def _as_wide(rows: RowSchema, own: RowSchema) -> list[pa.Field]:
-    """Return the columns of ``rows``, as wide as a version has them.
+    """Return the columns of ``rows``, with the wider types that a version may already have.
 
-    ``own``: the version's columns.  A widening lands there before a contract has the wider types."""
+    ``own``: the version's columns.  A widening is committed to the table before a contract has the wider types."""
     there = {tree.id: tree.type for column in trees(own) for tree in column.all()}
 
     def wide(leaf: Tree) -> Tree:
@@ -91,9 +92,10 @@ def _has_all_names(pinned: PinnedTable, contract: Contract) -> bool:
 def _check_widened_ids(
     opened: OpenedTable, pinned: PinnedTable, wanted: Sequence[RowSchema], contracts: Sequence[Contract]
 ) -> None:
-    """Raise ``ContractChanged`` if the version lacks fields, and there is a newer contract: that may know their wider ids.
+    """Raise ``ContractChanged`` if the version lacks fields of ``wanted``, and a newer contract may know their new
+    ids.
 
-    A widening gets other ids if another change took them, and lands before the contract with the wider type."""
+    A widened field gets a new id.  The widening is committed to the table before the contract with the wider type."""
     lacks = any(_lacks(pinned, rows, contracts) for rows in wanted)
     if lacks and newer_contract(opened.store, opened.contract) is not None:
         raise ContractChanged(
@@ -104,18 +106,18 @@ def _check_widened_ids(
 
 
 def _lacks(pinned: PinnedTable, rows: RowSchema, contracts: Sequence[Contract]) -> bool:
-    """Return whether the version lacks fields of contracts, as far as these contracts know their ids."""
+    """Return whether the version lacks fields of ``rows``, as far as ``contracts`` know their ids."""
     there = {id_ for ids in columns_as(pinned, rows, contracts).ids for id_ in ids}
     return any(id_ >= 0 and id_ not in there for ids in rows.ids for id_ in ids)
 
 
 def _knowing(opened: OpenedTable, pinned: PinnedTable, named: Contract, rows: RowSchema) -> tuple[Contract, ...]:
-    """Return contracts that know the ids which a version gives to fields of its mark's contract ``named``, and of ``rows``.
+    """Return the contracts that know the ids of fields in a table version.  ``named``: the contract of the version's
+    mark.  ``rows``: the columns of ``named``, or of a newer contract that unmerged rows name.
 
-    These are columns of a result: those of ``named``, or of a newer contract among rows that are not merged.  The newest
-    contract may not know a field that was dropped since.  Nor does it know the id that a field had between two widenings, and
-    a widening lands before the mark of its contract.  Each state of the columns since then costs a request, but only if a
-    field is missing."""
+    The newest contract may not know a field that was dropped since, nor the id that a field had between two
+    widenings.  If a field is missing, each contract back to ``named`` that changed columns is read, by one request
+    each."""
     found = [named, *_made(opened, rows), opened.contract]
     if any(_lacks(pinned, wanted, found) for wanted in (named.rows, rows)):
         while found[-1].columns_version > named.columns_version:
@@ -124,7 +126,7 @@ def _knowing(opened: OpenedTable, pinned: PinnedTable, named: Contract, rows: Ro
 
 
 def _made(opened: OpenedTable, rows: RowSchema) -> list[Contract]:
-    """Return the versions of the contract, among those that were read, whose columns a result has."""
+    """Return the contract versions read so far whose columns are the first columns of ``rows``."""
     contracts = {c.version: c for c in (*opened.contracts.known, opened.contract)}
     return [c for c in contracts.values() if rows.ids[: len(c.columns)] == c.rows.ids]
 
@@ -136,8 +138,8 @@ def check_no_blobs_asked(pinned: PinnedTable, names: Collection[str]) -> None:
     wrong = [name for name in blob_columns(pinned) if name in names]
     if wrong:
         raise InvalidInput(
-            f"column {wrong[0]!r} is a blob column of another program, which no result has. Read it by pylance: "
-            f"`dataset.take_blobs({wrong[0]!r}, ...)` of version {pinned.version}"
+            f"column {wrong[0]!r} is a blob column that another program added, and lancewal does not read blob columns. Leave "
+            f"it out, or read it by pylance: `dataset.take_blobs({wrong[0]!r}, ...)` at table version {pinned.version}"
         )
 
 
@@ -203,10 +205,11 @@ def know_contracts(opened: OpenedTable, plan: ReadPlan) -> None:
 
 
 def _contract_of_version(opened: OpenedTable, pinned: PinnedTable) -> Contract:
-    """Return the contract whose columns a table version has.  An unfinished change counts as not begun.
+    """Return the contract whose columns a table version has.  A change of columns that is unfinished in this version
+    is ignored.
 
-    Perhaps no contract names the version's change.  Then the change is from before somebody deleted the contracts and
-    attached the table again, and the first contract of the attached table is returned."""
+    If no contract names the version's change, somebody has since deleted the contracts and attached the table again.
+    Then the first contract of the attached table is returned."""
     ours, made = opened.contract, Mark.of(pinned).made
     if made == ours.columns_change:
         return ours
@@ -220,7 +223,7 @@ def _contract_of_version(opened: OpenedTable, pinned: PinnedTable) -> Contract:
 
 
 def _versions(opened: OpenedTable, plan: ReadPlan) -> list[int]:
-    """Return the versions of the contract that entries and flushes of the plan name."""
+    """Return the contract versions that entries and flushes of the plan name."""
     flushes = sorted({source.key for source in _sources(plan) if isinstance(source, FlushRef)})
     read = opened.tasks.map(lambda key: or_error(lambda: read_flush(opened.store, key)), flushes)
     # The rows of a flush that cannot be read come from its entries, or end the read by name.
@@ -237,7 +240,7 @@ def _age(contract: Contract) -> int:
 
 
 def _columns(pinned: PinnedTable, ours: RowSchema, *contracts: Contract) -> RowSchema:
-    """Return ``columns_as`` with types as contracts have them."""
+    """Return the version's columns, with the ids of ``columns_as`` and the Arrow types that contracts use."""
     own = columns_as(pinned, ours, contracts)
     fields = [pa.field(f.name, _plain(f.type), f.name not in ours.primary_key) for f in own.columns]
     return replace(own, columns=pa.schema(fields))
@@ -245,7 +248,9 @@ def _columns(pinned: PinnedTable, ours: RowSchema, *contracts: Contract) -> RowS
 
 @lru_cache(maxsize=1024)
 def _plain(type_: pa.DataType) -> pa.DataType:
-    """Return a column's type as contracts have it.  Columns of other programs may have any type."""
+    """Return the Arrow type that contracts use for a column's type.  Columns of other programs may have types that no
+    contract has; these are returned unchanged.
+    """
     try:
         return parse_type(format_type(type_))
     except InvalidSchema:

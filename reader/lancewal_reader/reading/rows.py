@@ -1,4 +1,4 @@
-"""``Rows``: a planned read, to be used in whatever form, again and again."""
+"""``Rows``: a planned read whose rows can be read repeatedly, as Arrow, pandas, Polars or DuckDB."""
 
 from __future__ import annotations
 

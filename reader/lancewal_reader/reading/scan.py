@@ -40,7 +40,9 @@ BATCH_ROWS = 65_536
 """Most rows of a batch; fewer where rows are wide (``batch_rows``)."""
 BATCH_BYTES = 32 << 20
 AtHand: TypeAlias = Callable[[PinnedTable, Sequence[str]], bool]
-"""Function that tells whether all rows of a version are found by these key columns, without reading anything."""
+"""Function of a table version and its key columns.  It tells whether the key index finds every row of the version
+without reading anything.
+"""
 _LOOKED_UP_ONE_OF = 16
 """Keys are looked up if there is at most one unmerged record for this many merged rows.  To look up a key costs about as
 much as to compare fifty keys."""
@@ -81,7 +83,7 @@ class OpenState:
     context: DeltaContext
     """The open table; its ``rows`` are the columns of the result."""
     pinned: PinnedTable
-    """The plan's version, with these columns."""
+    """The plan's table version, which shows the columns of the result."""
     plan: ReadPlan
     find: FindAddresses
     """Lookup of keys in ``pinned``, by the key index where that covers them."""
@@ -91,7 +93,7 @@ class OpenState:
         return load(self.context, self.plan.deltas, projected, self.plan.in_force.conflicts)
 
     def hidden(self, keys: KeySet) -> npt.NDArray[np.uint64]:
-        """Return the addresses of the merged rows with these keys, which are those of the delta."""
+        """Return the addresses of the merged rows that the delta hides.  ``keys``: all keys of the delta."""
         return self.context.hidden.addresses(self.find, self.pinned, self.plan, keys)
 
 
@@ -129,8 +131,9 @@ def scan_plan(
 
 
 def _hidden(state: OpenState, mask: Callable[[], KeySet], at_hand: AtHand) -> npt.NDArray[np.uint64] | None:
-    """Return the merged rows that the delta hides, if they are known, or found faster than by reading all keys of the
-    table."""
+    """Return the addresses of the merged rows that the delta hides, if they are cached.  Look them up if that is
+    faster than reading all keys of the table.  Otherwise return None.
+    """
     context, pinned, plan = state.context, state.pinned, state.plan
     known = context.hidden.known(pinned, plan)
     if known is not None:
@@ -142,7 +145,9 @@ def _hidden(state: OpenState, mask: Callable[[], KeySet], at_hand: AtHand) -> np
 
 
 def left_out(context: DeltaContext, plan: ReadPlan, columns: Sequence[str], filter: str | None) -> LeftOut:
-    """Return the keys in conflict that a read by ``scan_plan`` leaves out.  A delta that was loaded for this is kept."""
+    """Return how many keys in conflict a read by ``scan_plan`` leaves out.  If the delta must be loaded for this, it
+    stays in the cache.
+    """
     left = left_out_of_plan(context.contract, plan, context.folding.on_conflict)
     if not context.folding.may_leave_out(plan):
         return left

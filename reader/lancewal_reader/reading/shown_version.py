@@ -1,7 +1,7 @@
 """A table version with the columns of a result, if the version lacks some, or has them with other names or types.
 
-Only a read of a point may meet such a version, and one that a change of columns overtakes.  Filters are evaluated after
-the columns were carried over, as for unmerged rows.
+Two kinds of reads may find such a version: a read of a point, and a read during which columns are changed.  Filters
+are evaluated on the columns of the result, as for unmerged rows.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Complete rows of which only patches are unmerged, with columns from the table."""
+"""Complete rows whose unmerged records are patches only, with columns from the table."""
 
 from __future__ import annotations
 

@@ -72,7 +72,9 @@ def _entries(
         if (region, ref.first) not in by_place:
             raise PlanStale(f"{key} does not hold the entry {ref.first} of region {region.name}", object=key)
     carried: dict[tuple[int, int], tuple[pa.RecordBatch, pa.RecordBatch]] = {}
-    """Batches as they were written and as they are wanted: many entries may share one."""
+    """Batches as they were written, each with a copy in the columns of ``opened.rows``.  Many entries may share a
+    batch.
+    """
     found: Rows = {}
     for region, ref in wanted:
         entry = by_place[region, ref.first]

@@ -28,9 +28,9 @@ from lancewal_core.table.protocol import fragment_files, fragment_rows, rows_of_
 from lancewal_reader.plan.strong import FlushRef
 
 Flushed = Sequence[tuple[Region, FlushRef]]
-"""Generations that are read from their flushes."""
+"""Regions, each with the part of a flush that holds one of its generations."""
 FlushedPart = tuple[str, Region, Generation]
-"""The manifest of a flush, and which of its generations."""
+"""Key of a flush's manifest, with the region and number of one generation in the flush."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +45,14 @@ class RowsOfFile:
 class _HeldFlush:
     folded: Folded
     places: Sequence[RowsOfFile]
-    """Places of its rows, in their order; empty if they were not read from data files."""
+    """Data files and row numbers of the rows in ``folded``, in the same order.  Empty if the rows were folded from
+    the log.
+    """
 
 
 class FlushCache:
-    """Cache of folded flushes, by part and columns.  Flushes are immutable, so cached rows stay valid.  ``bytes_max``
-    limits the cache.
+    """Cache of folded flushes, by part and columns.  Flushes are immutable, so cached rows stay valid.  If the cache
+    has more than ``bytes_max`` bytes, the parts used least recently are dropped.
 
     A merge adopts a flush's data files unchanged.  So rows cached from a file are also those of the table's fragment,
     deleted rows included.
@@ -121,7 +123,9 @@ def _of(region: Region, ref: FlushRef) -> FlushedPart:
 
 
 def _of_flush(opened: OpenedTable, refs: Flushed, projected: RowSchema) -> list[tuple[Folded, Sequence[RowsOfFile]]]:
-    """Return the parts of one flush, and where their rows are.  Parts that are gone are folded from the log."""
+    """Return the folded parts of one flush, each with the places of its rows in data files.  Parts that are gone are
+    folded from the log.
+    """
     places: dict[tuple[Region, Generation], Sequence[RowsOfFile]] = {}
     try:
         flush = read_flush(opened.store, refs[0][1].key)
@@ -180,8 +184,7 @@ def repaired(opened: OpenedTable, made: Flushed) -> bool:
     """Whether a repair made one of these flushes.  If one cannot be read, the answer is also True, so that the caller
     folds again.
 
-    All flushes are checked in one round of requests, each once.  After a hand-over they may belong to hundreds of
-    regions.
+    All flushes are checked in one round of requests, each once.  There may be hundreds of them, of as many regions.
     """
 
     def one(parts: Flushed) -> bool:

@@ -1,9 +1,11 @@
-"""Merged rows that unmerged keys supersede, by their addresses, kept from one read of an open table to the next.
+"""Cache of the addresses of merged rows that unmerged records supersede.  It serves all reads of an open table.
 
 Guarantees
- 1. ``addresses`` are all live rows of the version that have a key of the delta, also a deleted one: ascending, each once.
+ 1. ``addresses`` returns the addresses of all live rows of the version whose key is in the delta, as a row or as a
+    deletion.  They are ascending and distinct.
  2. Keys that were looked up at this version before, and are still in the delta, are not looked up again.
- 3. The rows of the last ``count_max`` states are kept: the keys, and 8 bytes a row.
+ 3. The cache holds the last ``count_max`` states that were looked up: the keys of each, and 8 bytes an address.  A
+    state is a table version, a delta, and the keys in conflict.
 
 Within a version a row never changes its key, so what was found stays true.
 """
@@ -31,7 +33,9 @@ _State: TypeAlias = tuple[TableVersion, tuple[RegionDelta, ...], ConflictsRef | 
 
 
 class HiddenRows:
-    """Cache of the addresses of superseded rows, for the states that were read last.  Threads may share it."""
+    """Cache of the addresses of superseded rows, for the states that were looked up most recently.  Threads may share
+    it.
+    """
 
     def __init__(self, count_max: int = 2) -> None:
         self._count_max = count_max

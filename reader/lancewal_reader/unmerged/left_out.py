@@ -1,17 +1,17 @@
 """Keys in conflict in a read: which records are left out of the delta, and how the read reports this.
 
-In a table keyed by bytes (``keys.origin``, ``conflicts``)
- 1. records that wait for a person's decision at the table version read are in no delta, as they are not in the
-    table;
- 2. unmerged records of a key in force count only if they are its owner's;
- 3. a key whose unmerged records came through several regions, and that is not in force yet, shows what the table
-    version has of it.
+The rules are for tables whose rows do not tell their partition (``keys.origin``).  A key in conflict is *in force* at
+a table version that records its conflict.
+ 1. Records that wait for a person's decision at the read's table version are neither in the table nor in a delta.
+ 2. Unmerged records of a key in force are read only if they came through the partition that owns the key.
+ 3. If unmerged records of a key came through several regions, and the key is not in force yet, the read shows the row
+    of the table version.
 
-All of a job's tasks leave out the same, since that follows from the plan alone.
+All tasks of a Spark job leave out the same records, since the plan alone determines them.
 
 A read that has left something out reports how much, in the schema's metadata under ``lancewal.conflicts`` and in the
-log.  Keys are counted, never named.  However many they are, all other keys are read.  If the reader wants nothing to
-be left out, the error is ``RegionConflict``.
+log.  Keys are counted, never named.  However many they are, all other keys are read.  With ``on_conflict="fail"``
+nothing is left out: the read raises ``RegionConflict`` instead.
 """
 
 from __future__ import annotations
@@ -85,7 +85,10 @@ def left_out_of(schema: pa.Schema) -> LeftOut:
         said = JsonObject.parse(text)
         return LeftOut(said.whole("waiting"), said.whole("unmerged"), tuple(said.wholes("partitions")))
     except JsonFault as error:
-        raise InvalidInput(f"the result does not say what was left out of it: {error}") from error
+        raise InvalidInput(
+            f"metadata lancewal.conflicts of this schema are malformed: {error}. Give the schema of a result as lancewal "
+            "returned it"
+        ) from error
 
 
 def leave_out(
@@ -99,7 +102,9 @@ def leave_out(
     """Combine the folds of regions, without unmerged records of keys in conflict (rules 2 and 3 of the module
     docstring).
 
-    ``met_elsewhere``: the keys that several regions have, if ``folds`` covers only some regions.
+    ``in_force``: the keys in conflict that the table version records.  ``met_elsewhere``: the keys that several
+    regions have; None: they are found among ``folds``, which has all regions.  Raises ``RegionConflict`` if keys are
+    left out and ``on_conflict`` is ``fail``.
     """
     gone: list[pa.Table] = []
     partitions: set[int] = set()
@@ -134,7 +139,8 @@ def leave_out(
 
 
 def left_out_of_plan(contract: Contract, plan: ReadPlan, on_conflict: OnConflict) -> LeftOut:
-    """Return the keys in conflict that wait for a decision at the plan's version, or that the plan's snapshot left out.
+    """Return how many keys in conflict wait for a decision at the plan's version.  For a snapshot, return what it
+    left out.
 
     Raises ``RegionConflict`` if there is such a key, and ``on_conflict`` is ``fail``.
     """
@@ -145,7 +151,7 @@ def left_out_of_plan(contract: Contract, plan: ReadPlan, on_conflict: OnConflict
         told = f"{waiting} primary keys came through two partitions and wait for a decision: `lancewal conflict list` shows "
         told += "them, `lancewal conflict settle` decides"
         if on is not None:
-            told = f"snapshot {on.name} was made where primary keys had come through two partitions, and lacks records of them"
+            told = f"snapshot {on.name} lacks records of primary keys that had come through two partitions when it was made"
         raise RegionConflict(
             f"topic {contract.topic}: {told}", topic=contract.topic, keys=found.waiting + found.unmerged
         )

@@ -3,9 +3,9 @@
 Guarantees
  1. ``load`` is the fold of everything the deltas name, restricted to the columns asked for.
  2. A corrupt object is an error that names it; for objects that are gone see ``flushed`` and ``entries``.
- 3. In a table keyed by bytes (``keys.origin``) keys in conflict are left out, and counted (``left_out``).
- 4. More keys than ``keys_max`` are ``TooManyUnmerged``.  Until then memory is that of the keys and of one portion of
-    their records (``portions``).
+ 3. If rows do not tell their partition (``keys.origin``), keys in conflict are left out, and counted (``left_out``).
+ 4. If the delta has more than ``keys_max`` keys, ``load`` raises ``TooManyUnmerged``.  It holds one state of each key
+    and one portion of the records in memory (``portions``).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from lancewal_reader.unmerged.portions import UNMERGED_KEYS_MAX, Groups, Portion
 
 @dataclass(frozen=True, slots=True)
 class DeltaContext(PlanContext):
-    """An open table, with the caches and the rule for planning and loading."""
+    """An open table, with the caches for planning reads and loading deltas, and the rule for folding several regions."""
 
     flushes: FlushCache
     loaded: LoadedCache
@@ -64,7 +64,7 @@ class Folding:
     """Rule that combines the deltas of several regions.  This class is for regions that share no key."""
 
     by_regions = True
-    """True if the fold of some regions' deltas follows from them alone, whatever the others have."""
+    """Whether the deltas of some regions can be folded without those of the other regions."""
 
     def __init__(self, on_conflict: OnConflict) -> None:
         self.on_conflict = on_conflict
@@ -95,17 +95,17 @@ class Folding:
         return None
 
     def may_leave_out(self, plan: ReadPlan) -> bool:
-        """Whether tasks may leave out unmerged records of keys in conflict.  The driver does not know these keys
-        beforehand.
+        """Whether a read by this plan may leave out unmerged records of keys in conflict.  Only loading the delta
+        shows whether there are such keys.
         """
         return False
 
 
 class SideBySide(Folding):
-    """Rule that folds each region separately, and leaves out keys in conflict.  It is needed if rows do not tell their
-    partition.
+    """Rule that folds each region separately, and leaves out keys in conflict.  It is needed if the columns of a row
+    do not tell its partition.
 
-    No fold extends a cached one, because that does not say which key came from which region.
+    A cached fold is never extended, because it does not say which key came from which region.
     """
 
     by_regions = False
@@ -113,7 +113,7 @@ class SideBySide(Folding):
     def __init__(self, on_conflict: OnConflict) -> None:
         super().__init__(on_conflict)
         self._in_force = Kept(1)
-        """Keys in force at the version that was read last."""
+        """Cache of the keys in conflict that the most recently read table version records."""
 
     def fold(
         self,
@@ -161,8 +161,8 @@ def load(
     """Fold these regions' deltas, without keys in conflict.
 
     Raises ``RegionConflict`` if keys in conflict may not be left out, and ``TooManyUnmerged`` if there are too many
-    keys.  ``conflicts``: the conflicts recorded at the plan's version.  ``met``: the keys that several regions of the
-    plan have, if ``deltas`` covers only some regions.
+    keys.  ``conflicts``: reference to the keys in conflict that the plan's version records.  ``met``: the keys that
+    several regions of the plan have, if ``deltas`` covers only some regions.
     """
     columns = projected.signature
     known = context.loaded.get(deltas, columns, conflicts)

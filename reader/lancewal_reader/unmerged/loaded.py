@@ -1,12 +1,12 @@
-"""Keep folded deltas, and find the one that the next plan can extend.
+"""Cache folded deltas, and find the one that the next plan can extend.
 
-Guarantee: a plan goes on from a kept fold.  It reads and folds only the records after the fold's cuts, and flushes
-that a cut divides.  A merge may have moved records of a region into the table since.  All keys of that region then
-leave the fold, and the region's delta is folded again.  If that is more work than the whole delta, or can no longer
-be read, the whole delta is folded again.
+Guarantee: a plan extends a cached fold.  It reads and folds only the records after the fold's cuts, and flushes that
+a cut divides.  A merge may have moved records of a region into the table since.  All keys of that region then leave
+the fold, and the region's delta is folded again.  If that is more work than the whole delta, or can no longer be
+read, the whole delta is folded again.
 
-A plan does not go on from a fold in two cases.  A repair has made a flush since, so a person may have given up some of its
-records.  Or the table has less than it had.
+A fold is not extended in two cases.  Either a repair has made a flush since, so a person may have given up some of
+its records.  Or the positions of a region went back, as after a restore.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Loaded:
 
     @cached_property
     def mask(self) -> KeySet:
-        """Keys of the whole delta."""
+        """All keys of the delta, also of deletions and patches.  A read hides the merged rows with these keys."""
         return KeySet(self.folded.keys(self._schema)) if self._wider is None else self._wider.mask
 
     def of_columns(self, schema: RowSchema) -> Loaded:
@@ -76,12 +76,14 @@ class Loaded:
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """A cached fold to extend: first remove the keys of ``left``, then add the fold of ``behind``."""
+    """A cached fold to extend: first remove the keys of ``left``, then add the fold of ``behind``, the records after
+    it.
+    """
 
     loaded: Loaded
     behind: Sequence[RegionDelta]
     left: Sequence[RegionDelta] = ()
-    """Deltas as they were folded, of regions of which something has been merged since."""
+    """Deltas in the cached fold whose regions have had records merged into the table since."""
 
 
 class LoadedCache:
@@ -116,7 +118,8 @@ class LoadedCache:
         self, deltas: Sequence[RegionDelta], columns: Signature, repaired: Callable[[Flushed], bool]
     ) -> Begun | None:
         """Return the newest cached fold, with these columns or more, that can be extended to ``deltas`` at less cost
-        than folding all of them.
+        than folding all of them.  Return None if there is none.  ``repaired`` tells whether a repair made one of the
+        given flushes.
         """
         for (known, names, _), loaded in reversed(self._found):
             if _has(names, columns):
@@ -155,13 +158,13 @@ def _has(names: Signature, columns: Signature) -> bool:
 
 
 def _begun(loaded: Loaded, deltas: Sequence[RegionDelta], known: Sequence[RegionDelta]) -> Begun | None:
-    """Return how ``deltas`` go on from ``loaded``, the fold of ``known``.  None: they do not, or not at less work than a
-    fold of all.
+    """Return how to extend ``loaded``, the fold of ``known``, to the fold of ``deltas``.  Return None if this is
+    impossible, or no less work than to fold all of ``deltas``.
 
     The records at a region's positions never change, in an entry or in a flush, except those that a person gives up
-    in a repair.  A flush on both sides of a cut may therefore be taken whole.  If its state of a key is folded after
-    what ``known`` has of the same records, the result is the state of all records.  A row or a deletion replaces the
-    state again.  Patches alone set the last value of each column again.
+    in a repair.  A flush that a cut of ``known`` divides may therefore be folded whole, after ``known``.  Folding
+    records again that ``known`` already has changes nothing.  A row or a deletion replaces the key's state again.
+    Patches set the last value of each column again.
     """
     if [d.region for d in deltas] != [k.region for k in known]:
         return None
@@ -184,7 +187,7 @@ def _begun(loaded: Loaded, deltas: Sequence[RegionDelta], known: Sequence[Region
 
 
 def _made_since(deltas: Sequence[RegionDelta], known: Sequence[RegionDelta]) -> Flushed:
-    """Flushes that begin before the cuts of ``known`` and are not in it."""
+    """Return the flushes in ``deltas`` that begin before the cuts of ``known`` and are not in ``known``."""
     made: list[tuple[Region, FlushRef]] = []
     for delta, before in zip(deltas, known, strict=True):
         sources = delta.sources[: bisect_left(delta.sources, before.cut, key=_FIRST)]

@@ -1,12 +1,13 @@
-"""A delta in portions, so that its fold needs the memory of its keys and of one portion, however many records it has.
+"""Divide a delta into portions.  Folding it needs the memory of its keys and of one portion, however many records it
+has.
 
 Guarantees
  1. Each source is in exactly one portion, and none comes before an earlier source of its region.  Folded one after
     the other, the portions give the fold of the whole (guarantee 1 of ``rows.fold``).
- 2. A segment is in one portion, so it is read once.  A flush may have generations in several: its manifest is read by
-    each.
- 3. ``check_keys`` refuses a delta with more keys than are allowed.  A folded key stays a key, so too many keys in one
-    portion are too many of the whole.
+ 2. A segment is in one portion, so it is read once.  Generations of one flush may be in several portions, each of
+    which reads the flush's manifest.
+ 3. ``check_keys`` refuses a delta with more keys than are allowed.  Folding never removes a key.  If one portion has
+    too many keys, the whole delta has too many.
 """
 
 from __future__ import annotations
@@ -23,9 +24,13 @@ from lancewal_reader.plan.strong import RegionDelta, Source
 from lancewal_reader.unmerged.one_order import one_order
 
 UNMERGED_KEYS_MAX = 10_000_000
-"""Keys of which a read holds its unmerged rows in memory; more of them are refused."""
+"""Default of ``unmerged_keys_max``: the most keys whose unmerged rows one read holds in memory.  A read with more
+raises ``TooManyUnmerged``.
+"""
 PORTION_RECORDS = 1_000_000
-"""Records that are folded at once at most, or as many as there are keys already: each portion goes over these."""
+"""Most records in one portion, or the number of keys folded so far if that is larger.  Folding a portion visits all
+of these keys.
+"""
 
 Groups: TypeAlias = Sequence[Sequence[RegionDelta]]
 _Object: TypeAlias = SegmentPlace | tuple[Region, Generation]
@@ -60,7 +65,7 @@ class Portions:
         self._held = 0
 
     def hold(self, keys: int) -> None:
-        """Record how many keys the portions read so far have."""
+        """Record the number of keys in the portions that were folded so far."""
         self._held = keys
 
     def __iter__(self) -> Iterator[Groups]:
@@ -102,9 +107,9 @@ def check_keys(count: int, keys_max: int) -> None:
     """Raise ``TooManyUnmerged`` if there are more than ``keys_max`` keys."""
     if count > keys_max:
         raise TooManyUnmerged(
-            f"at least {count:,} keys have records that are not merged; this reader takes {keys_max:,} (unmerged_keys_max), "
-            "of which it holds the rows in memory. `lancewal status` shows why the flusher lags. Allow more, or read "
-            "the merged table alone (consistency eventual)",
+            f"at least {count:,} keys have unmerged rows, and a read holds those of at most {keys_max:,} keys in memory "
+            "(unmerged_keys_max). `lancewal status` shows why the flusher lags. Raise unmerged_keys_max, or read the "
+            "merged table alone (consistency 'eventual')",
             keys_max=keys_max,
         )
 
@@ -118,7 +123,7 @@ def _object(region: Region, source: Source) -> _Object:
 def _in_order(deltas: Sequence[RegionDelta]) -> list[_Object]:
     """Return the objects so that each comes after those with earlier records of one of its regions.
 
-    There is such an order, that in which they were written: a region's next record is written when all before are
+    The order in which they were written is one: a region's next record is written only when all earlier ones are
     durable.
     """
     return one_order((_object(delta.region, source) for source in delta.sources) for delta in deltas)

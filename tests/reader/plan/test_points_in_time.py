@@ -140,7 +140,9 @@ def reached(pipeline: Pipeline) -> dict[int, int]:
 
 def test_what_the_table_does_not_have_is_refused(pipeline: Pipeline) -> None:
     table, ends = open_table(pipeline.uri), reached(pipeline)
-    with pytest.raises(InvalidInput, match=r"partitions \[2\] have no position, or do not exist.*0 to 2 of topic orders"):
+    with pytest.raises(
+        InvalidInput, match=r"partitions \[2\] have no position, or do not exist.*0 to 2 of topic orders"
+    ):
         table.scan(at=At.positions({0: 1, 1: 1}))
     with pytest.raises(InvalidInput, match=r"partitions \[3\] have no position, or do not exist"):
         table.scan(at="positions:0=0,1=0,2=0,3=0")

@@ -174,7 +174,9 @@ def test_too_many_unmerged_keys(pipeline: Pipeline, small_portions: int) -> None
         lambda: table.get([("r1", 1)]).to_arrow(),
         table.count_rows,
     ):
-        with pytest.raises(TooManyUnmerged, match=f"at least {keys} keys .* takes {keys - 1} .unmerged_keys_max."):
+        with pytest.raises(
+            TooManyUnmerged, match=f"at least {keys} keys .* at most {keys - 1} keys in memory .unmerged_keys_max."
+        ):
             read()
     assert table.count_rows(consistency="eventual") > 0
     pipeline.merge_all()

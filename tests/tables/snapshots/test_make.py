@@ -384,6 +384,6 @@ def test_of_keys_in_conflict_it_says_what_it_lacks(tmp_path: Path) -> None:
     assert (left_out_of(read.schema).unmerged, len(left_out_of(read.schema).partitions)) == (1, 2)
     assert str(receipt_of(read.schema)) == made.receipt
     assert about(made)["keys_left_out"] == 1
-    with pytest.raises(RegionConflict, match="snapshot eom was made where primary keys"):
+    with pytest.raises(RegionConflict, match="snapshot eom lacks records of primary keys"):
         open_table(pipeline.uri, conflicts="fail").to_arrow(at="snapshot:eom")
     pipeline.close()
