@@ -1,4 +1,4 @@
-"""All changes between two states: each record, and each commit that no record tells.
+"""All changes between two states: each record, and each commit that changed rows independently of records.
 
 Guarantees
  1. Applying the changes in their order to the rows of the first state gives those of the second, cell by cell.
@@ -6,24 +6,25 @@ Guarantees
  3. The same two receipts give the same changes, whatever was merged or compacted since.
 
 Steps
- 1. Where the number of partitions or the topic was changed in between, divide the range there: at a version that has merged
-    all records from before and none from after.
+ 1. If the number of partitions or the topic was changed between the states, divide the range at a version that has
+    merged all records from before this change and none from after it.
  2. Find the steps between the two versions (``Lineage.foreign_steps``).  They divide the range into stretches of records.
     A stretch ends at the version before the step, at the step's positions.
  3. For each stretch give the changes of its records (``records``), from the state at which it begins.
- 4. For each step give the difference between the states right before and after it .
+ 4. For each step give the difference between the states right before and after it.
 
-A *step* is a commit that changed rows otherwise than by records.  It is an expiry, a bulk load, a commit of another program,
-or a decision about keys in conflict.  A merge that did not know such a commit is a step too.  Its positions are those that its
-version has merged, but never before those of the feed's start, which the consumer has passed.  So a patch that is unmerged
-there, over a row that the step changed, changes too.
+A *step* is a commit that changed rows otherwise than by records.  It is an expiry, a bulk load, a commit of another
+program, or a decision about keys in conflict.  A merge that did not know such a commit is a step too.  The states
+before and after it have the positions that its version has merged, or those of the feed's start if these are later.
+If an unmerged patch lies over a row that the step changed, the patched row is in the difference too.
 
-States in between are planned as those of receipts are, so another version may stand in for one that is gone.  Two ranges
-that adjoin may have a step at another place than the whole.  In the whole, the step goes before records that its version had
-not merged.  In the second range it goes after those that the first range has given.  Guarantee 1 holds in both cases.
+States in between are planned like those of receipts, so another version may replace one that is gone.  Two adjoining
+feeds may give a step at another place than one feed over both ranges.  The one feed gives it before records that the
+step's version had not merged.  The second of two feeds gives it after those records that the first feed gave.
+Guarantee 1 holds in both cases.
 
 Errors are those of ``records`` and ``Lineage.foreign_steps``, and three more.
- * ``VersionGone``: a version beside a step is gone, and no other one stands in.
+ * ``VersionGone``: the version before or after a step is gone, and no other version can replace it.
  * ``RegionConflict``: keys in conflict forbid the feed (``meetings``).
  * ``DuplicateKeys``: a state shows a key twice.
 """
@@ -93,8 +94,9 @@ def _changes(start: Side, end: Side, columns: Sequence[str], lineage: Lineage) -
 
 
 def _stretch(start: Side, end: Side, entries: Entries, columns: Sequence[str]) -> Iterator[Pairs]:
-    """Yield the changes of the records from one state to another.  If the records may have more keys than a reader holds, go
-    from merge to merge."""
+    """Yield the changes of the records from one state to another.  If the records may have more than ``keys_max``
+    keys, divide them at merges.
+    """
     while True:
         stretch = RecordStretch.of(start, entries, end.receipt.positions)
         middle = _merged_between(start, end, entries) if records_in(stretch.deltas) > start.context.keys_max else None
@@ -111,7 +113,7 @@ def _stretch(start: Side, end: Side, entries: Entries, columns: Sequence[str]) -
 def _merged_between(start: Side, end: Side, entries: Entries) -> Side | None:
     """Return the state of a version between two states that divides their records; None if there is none.
 
-    It is the last one up to which the records have no more keys than a reader may hold, or else the first one."""
+    It is the newest one up to which the records have at most ``keys_max`` keys, or else the oldest one."""
     context, begin = end.context, start.receipt.positions
     merged = _merged(context, range(start.receipt.version + 1, end.receipt.version))
     cuts = [(version, _cut(begin, in_force)) for version, in_force in merged]
@@ -128,7 +130,9 @@ def _merged_between(start: Side, end: Side, entries: Entries) -> Side | None:
 
 
 def _merged(context: DeltaContext, versions: Sequence[int]) -> list[tuple[TableVersion, InForce]]:
-    """Return what versions have merged, read concurrently.  A version is left out if nobody knows it."""
+    """Return the watermarks of these versions, read concurrently.  A version whose watermarks are unknown is left
+    out.
+    """
     found = context.tasks.map(context.watermarks.known_at, versions)
     return [(TableVersion(v), in_force) for v, in_force in zip(versions, found, strict=True) if in_force is not None]
 
@@ -140,7 +144,9 @@ def _cut(begin: Mapping[Region, Position], in_force: InForce) -> dict[Region, Po
 
 
 def _opened(like: Side, version: TableVersion, cut: Mapping[Region, Position], known: Side | None = None) -> Side:
-    """Open the state of a version at these positions, with the columns of ``like``; ``known`` is taken if it is this state."""
+    """Open the state of a version at these positions, with the columns of ``like``; If ``known`` is this state,
+    return ``known``.
+    """
     receipt = Receipt(like.receipt.table_uuid, version, dict(cut), like.receipt.place)
     if known is not None and (known.receipt.version, known.receipt.positions) == (version, receipt.positions):
         return known
@@ -151,13 +157,13 @@ def _opened(like: Side, version: TableVersion, cut: Mapping[Region, Position], k
 
 
 def _check_order(start: Side, end: Side) -> None:
-    """Raise ``InvalidInput`` unless the second state is at or after the first, and both say their positions."""
+    """Raise ``InvalidInput`` unless ``end`` is at or after ``start``, and both have positions."""
     one, other = start.receipt, end.receipt
     for receipt in (one, other):
         if not receipt.positions and not _nothing_merged(start.context, receipt.version):
             raise InvalidInput(
                 f"table version {receipt.version} was restored, and nobody had decided yet what is merged in it. So its state "
-                "has no positions to begin or end with. Use the mode net, or another point"
+                "has no positions to begin or end with. Use mode 'net', or another point"
             )
     back = [r for r, at in sorted(one.positions.items()) if other.positions.get(r, Position(0)) < at]
     if one.version > other.version or back:
@@ -196,7 +202,7 @@ def _divided(start: Side, end: Side) -> Side | None:
                 break
     raise VersionGone(
         "partitions were added, or the topic recreated, between the two points, and no version is left that has merged "
-        "exactly the records from before. Use the mode net, or begin after the change",
+        "exactly the records from before. Use mode 'net', or begin after the change",
         version=start.receipt.version,
     )
 

@@ -3,10 +3,10 @@
 Guarantees
  1. A row that is live in the first version, and not in ``gone``, is live in the second one.  It is not in ``come`` there,
     and its cells in the wanted columns are equal.
- 2. The same holds for rows of the second version.
+ 2. The same holds for a row of the second version that is not in ``come``.
  3. Rows with equal cells may be in ``gone`` and ``come``.
- 4. Of a fragment that both versions have, deletion vectors are read only if they differ, and columns only if their files
-    do.  Fragments with the same id are the same if they share a data file.
+ 4. If both versions have a fragment, its deletion vectors are read only if they differ, and its columns only if their
+    files differ.  Fragments with the same id are the same if they share a data file.
  5. Rows of other fragments are followed through compactions (``trace``).
 """
 
@@ -28,14 +28,14 @@ from lancewal_reader.event_table import ReaderEvents
 
 @dataclass(frozen=True, slots=True)
 class Between:
-    """Rows that two versions do not share, as row addresses that ascend."""
+    """Rows that two versions do not share, as ascending row addresses."""
 
     gone: Addresses
-    """Rows live in the first version."""
+    """Addresses of the rows that only the first version has."""
     come: Addresses
-    """Rows live in the second version."""
+    """Addresses of the rows that only the second version has."""
     untraced: Sequence[Untraced] = ()
-    """Fragments all of whose rows are given, since nothing shows what a commit did with them."""
+    """Fragments whose rows all count as not shared, since nothing shows where a commit has moved them."""
 
     @property
     def compared_fragments(self) -> int:
@@ -71,7 +71,9 @@ def between(
 def _of_shared(
     tasks: Tasks, cells: Cells, shared: Sequence[tuple[Fragment, Fragment]]
 ) -> tuple[list[Addresses], list[Addresses]]:
-    """Return which rows differ of fragments that both versions have: those of the older and those of the newer one."""
+    """Compare fragments that both versions have.  Return the addresses of the rows that only the older version has,
+    and of those that only the newer one has.
+    """
     changed = []
     for old, new in shared:
         apart = cells.apart(old, new)

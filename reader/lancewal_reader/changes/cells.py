@@ -24,7 +24,7 @@ from lancewal_reader.reading.scan import batch_rows
 from lancewal_reader.reading.shown_version import shown_version, stored_names
 
 Addresses: TypeAlias = npt.NDArray[np.uint64]
-"""Row addresses."""
+"""Row addresses: the fragment id in the upper 32 bits, the index of the physical row in the lower ones."""
 Names = frozenset[str]
 Fields = Mapping[str, Mapping[int, str]]
 """For each column Lance's ids of its fields, with their types."""
@@ -44,7 +44,7 @@ class Cells:
     """The versions with the wanted columns."""
     fields: tuple[Fields, Fields]
     portion: int
-    """Rows that are compared at once."""
+    """Number of rows that are compared at once."""
 
     @staticmethod
     def of(
@@ -98,7 +98,9 @@ class Cells:
         return together(self.tasks, lambda: before.take(pa.array(old), names), lambda: after.take(pa.array(new), names))
 
     def _held(self, fragment: Fragment, side: int) -> _Held | None:
-        """Return the fields that a fragment holds of the wanted columns; None if its files do not tell."""
+        """Return the fields of the wanted columns that a fragment holds; None if its files do not say which.
+        ``side``: 0 for the fields of the older version, 1 for those of the newer version.
+        """
         if not _is_plain(fragment):
             return None
         file_of = {i: file for file, ids in zip(fragment.files, fragment.file_fields, strict=True) for i in ids}

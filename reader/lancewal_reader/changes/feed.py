@@ -15,7 +15,7 @@ Guarantees
  2. The rows of ``net``, applied to the state at ``start``, give the state at ``end``, cell by cell.  The rows of ``all`` do so
     in their order, and those of ``commits`` for the merged tables of both ends.
  3. The same two receipts give the same rows whenever they are asked for, or a named error: ``VersionGone``,
-    ``OutsideHistoryWindow``, ``RecordsGivenUp``.  A feed is never a part of its rows without an error.
+    ``OutsideHistoryWindow``, ``RecordsGivenUp``.  A feed never lacks some of its rows without an error.
  4. ``_sequence`` grows with each change of a key, also from one feed to the next of its mode.  In ``net`` it is the sum of
     the positions and the version of ``end``; both never become less.  In ``commits`` it is that of each version, in ``all``
     that of each record or commit.  A restore whose rows are replayed takes positions back, and with them the sequence.
@@ -59,7 +59,7 @@ Mode = Literal["net", "commits", "all"]
 End: TypeAlias = Point | Literal["now", "earliest"]
 MODES: tuple[Mode, ...] = get_args(Mode)
 SEQUENCE = "_sequence"
-_BACK = "Only the mode net goes back: use it, or swap the two"
+_BACK = "Only mode 'net' goes back in time: use it, or swap start and end"
 _FIELDS = (
     pa.field(CHANGE_TYPE, pa.string(), nullable=False),
     pa.field("_commit_version", pa.int64(), nullable=False),
@@ -81,7 +81,7 @@ class PlannedFeed:
     from_empty: bool = False
     """Whether the rows of ``start`` are inserts of the feed too."""
     compared: Compared = field(default_factory=dict, compare=False)
-    """Note of the fragments that uses of the feed have compared as a whole."""
+    """Number of fragments that uses of the feed have compared row by row (``Compared``)."""
 
     @property
     def receipt(self) -> Receipt:
@@ -89,8 +89,8 @@ class PlannedFeed:
         return self.end.receipt
 
     def showing(self, chosen: Chosen) -> PlannedFeed:
-        """Return this feed with other columns and rows.  Columns are found by their ids, so ``chosen`` may come from
-        another version of the table.
+        """Return this feed with the columns and the filter of ``chosen``.  Columns are found by their ids, so
+        ``chosen`` may come from another version of the table.
         """
         added = list(self.schema)[len(self.end.schema) :]
         columns = result_schema(chosen.rows, chosen.columns)
@@ -154,7 +154,9 @@ class Feeds:
         fields = _FIELDS if mode != "all" else (*_FIELDS, *(own for own in MORE if own.name != SEQUENCE))
         taken = [own.name for own in fields if own.name in end.schema.names]
         if taken:
-            raise InvalidInput(f"mode {mode!r} adds columns {taken}, which the table has too: name others by columns")
+            raise InvalidInput(
+                f"mode {mode!r} adds columns {taken}, which the table has too: leave them out by `columns`"
+            )
         return PlannedFeed(mode, start, end, pa.schema([*end.schema, *fields], end.schema.metadata))
 
     def _first(self, wanted: Wanted, mode: Mode) -> Planned:
@@ -280,7 +282,9 @@ def keys_alone(reads: Reads, wanted: Wanted) -> Wanted:
 
 
 def _part(planned: PlannedFeed, low: int, high: int) -> PlannedFeed:
-    """Return the steps of the mode ``commits`` from one version to another.  They are planned by their versions alone."""
+    """Return the part of a feed of the mode ``commits`` from version ``low`` to version ``high``.  Only the versions
+    of its ends count, not their positions.
+    """
 
     def at(version: int) -> Planned:
         return replace(planned.end, receipt=replace(planned.end.receipt, version=TableVersion(version)))
@@ -303,25 +307,25 @@ def _end_of(given: object, name: str) -> End:
     try:
         point = point_of(given)  # type: ignore[arg-type] # what a user gave
     except InvalidInput as error:
-        raise InvalidInput(f"{name}: {error}. 'now' and 'earliest' are taken too") from error
+        raise InvalidInput(f"{name}: {error}. 'now' is taken too, and as start also 'earliest'") from error
     if point is None:
-        raise InvalidInput(f"{name}: expected a point, 'now' or 'earliest'")
+        raise InvalidInput(f"{name}: expected a point or 'now'. The start may also be 'earliest'")
     return point
 
 
 def _check_order(start: Receipt, end: Receipt) -> None:
-    """Raise ``InvalidInput`` unless the end holds all that the start holds."""
+    """Raise ``InvalidInput`` unless the end is at or after the start, by version and by each position."""
     if end.version < start.version:
         raise InvalidInput(
-            f"the end is version {end.version} of the table, the start is version {start.version}: it comes before the start. "
+            f"the end comes before the start: the end is table version {end.version}, the start {start.version}. "
             f"{_BACK}"
         )
     for region, position in sorted(start.positions.items()):
         reached = end.positions.get(region, 0)
         if end.positions and reached < position:
             raise InvalidInput(
-                f"the end comes before the start: of partition {region.topic}-{region.partition} it holds the records below "
-                f"{reached}, and the start those below {position}. {_BACK}"
+                f"the end comes before the start: in partition {region.topic}-{region.partition} the end is at position "
+                f"{reached}, the start at {position}. {_BACK}"
             )
 
 

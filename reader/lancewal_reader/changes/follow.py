@@ -1,21 +1,21 @@
-"""Following a table: one feed after the other, each from where the last one ended.
+"""Follow a table: make one feed after the other, each from where the previous one ended.
 
 Guarantees
  1. The feeds adjoin: each starts at the receipt at which the one before it ends, or at the start that was asked for.
- 2. A feed is of at most ``rows_max`` records, or of one commit where the log no longer has the records.  So its memory is
-    bounded, however far behind the start is.
+ 2. A feed has at most ``rows_max`` records, or those of one commit if the log no longer has the records.  Its memory
+    is therefore bounded, however far the start lags.
  3. A look that finds nothing new is repeated after a pause.  The pauses grow from ``_PAUSE_S`` to ``poll_s``.  Between two
     plans, which come every ``_PLAN_S``, looks ask only for the next object of each log, page and table (``Quiet``).
  4. From ``earliest`` the first feed has all rows of the newest state, as inserts.
- 5. Names in ``columns`` and the filter are those of the newest state, also for feeds that end at an earlier one.  If one of
-    them gets another meaning, the end is ``ContractChanged``: the column was renamed or dropped, or another one has the name.
+ 5. Names in ``columns`` and the filter are those of the newest state, also for feeds that end at an earlier one.  If
+    such a column is renamed or dropped, or another gets its name, ``follow`` raises ``ContractChanged``.
  6. A feed is passed over if only commits have come that are known to change no row, such as compactions.  A merge of records
     that an earlier feed had gives an empty feed, whose receipt has the new version.
 
-``bounded`` chooses the end of a feed.  It is the newest state if that is near enough.  Otherwise it has positions between
-both: each region's share is in proportion to the records that it lags behind.  Its version is the newest that these
-positions allow.  Perhaps that state can no longer be read, or the topic was recreated in between.  The end is then the first
-version that has merged all that the start holds.
+``bounded`` chooses the end of a feed.  It is the newest state if that is near enough.  Otherwise it has positions
+between both: each region's share is in proportion to the records that it lags behind.  Its version is the newest that
+these positions allow.  If that state can no longer be read, or the topic was recreated in between, the end is a
+version.  It is the first one that has merged all records of the start.
 
 As counted: 1 ("look of a follower, nothing new").
 """
@@ -56,7 +56,9 @@ _PAUSE_S = 0.02
 _LOOKED_AT = 50
 """Most commits that are looked at to find that none of them changed rows."""
 _PLAN_S = 30.0
-"""Longest time without a plan, which would name a lost segment: a look alone takes it for the end of its log."""
+"""Longest time between two plans, in seconds.  A look takes a lost segment for the end of its log; only a plan finds
+the loss.
+"""
 
 
 class Follow(TypedDict, total=False):
@@ -128,11 +130,11 @@ def follow(
 
 
 def newest_state(feeds: Feeds, wanted: Wanted, mode: Mode, had: RowSchema | None, way: str) -> Planned:
-    """Plan the newest state with the columns and the filter of ``wanted``.  Their names are those of the columns
-    ``had``.
+    """Plan the newest state with the columns and the filter of ``wanted``.  ``had``: the columns whose names
+    ``wanted`` uses; None: it uses the current names.
 
-    Raises ``ContractChanged`` if such a column was renamed or dropped.  ``way`` tells the user how to continue.  If
-    ``had`` is None, the names are current.  Raises the errors of ``Feeds.planned`` too.
+    Raises ``ContractChanged`` if a column that ``wanted`` names was renamed or dropped since.  Its message ends with
+    ``way``, which tells the user how to continue.  Raises the errors of ``Feeds.planned`` too.
     """
     try:
         found = feeds.planned(wanted, "now", mode)
@@ -156,7 +158,9 @@ def _check_names(had: RowSchema, has: RowSchema, wanted: Wanted, way: str) -> No
 
 
 def columns_changed(what: str, way: str) -> str:
-    """Return the message of the error that ends a stream of changes."""
+    """Return the message of the error that ends a stream of changes.  ``what``: the columns that changed.  ``way``:
+    what the user can do.
+    """
     return f"the columns of the table have changed since the stream began: {what}. {way} to go on with the new columns"
 
 
@@ -176,7 +180,7 @@ def moved_columns(had: RowSchema, has: RowSchema) -> dict[str, str]:
 
 
 def _filters(rows: RowSchema, filter: str | None, name: str) -> bool:
-    """Return whether a filter names a column: then it is refused without it."""
+    """Return whether a filter uses the column ``name``: it does if it is refused for rows without that column."""
     try:
         check_filter(pa.schema([field for field in rows.table if field.name != name]), filter)
     except InvalidInput:
@@ -201,7 +205,7 @@ class Quiet:
         return Quiet(context.clock.monotonic() + _PLAN_S, context.read_states())
 
     def behind(self, context: PlanContext, version: int) -> Quiet:
-        """Return this value with the table version and the log ends of a plan."""
+        """Return this value with the plan's table version and the log ends that planning found."""
         return replace(self, version=version, segments=context.entries.next_segments())
 
     def lasts(self, context: PlanContext) -> bool:
@@ -240,7 +244,7 @@ class Pauses:
 
 def bounded(reads: Reads, start: Receipt, newest: Planned, rows_max: int) -> Planned:
     """Return ``newest``, or a state between ``start`` and ``newest`` if the feed would otherwise have more than
-    ``rows_max`` rows.
+    ``rows_max`` records.
     """
     behind = {region: at - start.positions.get(region, 0) for region, at in newest.receipt.positions.items()}
     if sum(behind.values()) <= rows_max:
@@ -278,7 +282,9 @@ def _positions(start: Receipt, behind: Mapping[Region, int], rows_max: int) -> A
 
 
 def _version_behind(reads: Reads, start: Receipt, newest: Receipt) -> AtVersion | None:
-    """Return the first version after that of ``start`` that has merged all that ``start`` holds; None if there is none."""
+    """Return the first version after that of ``start`` that has merged all records of ``start``; None if there is
+    none.
+    """
     context = reads.context
     for version in sorted(v for v in context.table.versions() if start.version < v <= newest.version):
         merged = context.watermarks.known_at(version)

@@ -1,14 +1,16 @@
-"""Records that count in a table whose rows do not tell their partition, where one key may come through two (``keys.origin``).
+"""Find the records that count, in a table whose rows do not tell their partition (``keys.origin``).
 
-A state is what a read at its receipt shows.  So a record that reads leave out, because its key is in conflict, gives no
-change: the person's decision gives it later, as a step.
+In such a table one key may come through two partitions, and is then in conflict.  A record *counts* if reads show it.
+
+A record that reads leave out, because its key is in conflict, gives no change.  A person's later decision about the
+key is a step, which gives the change.
 
 Guarantee: if no step lies between two states, records that count lead from the rows of the first state to those of the
 second.  Otherwise the error is ``RegionConflict``.  It is raised if a conflict arises between the two.  A read of the second
 state then leaves out records that a read of an earlier state has shown, and no record says so.
 
 Three checks find that.
- 1. The two versions have other keys in force, or other owners: a merge has set records aside.
+ 1. The two versions record different keys in conflict, or different owners: a merge has set records aside.
  2. Keys *meet*: unmerged records of them, from the first state's version to the second state's positions, came through two
     regions.  No record of such a key may lie between the two states.
  3. Rows of keys that meet must be the same in both states.  A merge that took the records of one region ends a meeting.
@@ -36,7 +38,9 @@ from lancewal_reader.unmerged.load import DeltaContext, SideBySide, load
 
 
 def counting_of(start: Side, end: Side) -> Counting | None:
-    """Return which records change rows between two states; None if all records do."""
+    """Return the rule that tells which records change rows between two states; None if all records do.  Raises
+    ``RegionConflict`` if a conflict arises between the states.
+    """
     context = start.context
     if not isinstance(context.folding, SideBySide):
         return None
@@ -80,8 +84,8 @@ def _arisen(start: Side, keys: int) -> RegionConflict:
     topic = start.context.contract.topic
     return RegionConflict(
         f"topic {topic}: after table version {start.receipt.version}, {counted(keys, 'primary key')} came through two "
-        "partitions. Reads now leave out records of them that earlier reads have shown, and no record says so. Use the mode "
-        "net, or begin the feed after a decision (`lancewal conflict list`, `lancewal conflict settle`)",
+        "partitions. Reads now leave out records of them that earlier reads have shown, and no record says so. Use mode "
+        "'net', or begin the feed after a decision (`lancewal conflict list`, `lancewal conflict settle`)",
         topic=topic,
         keys=keys,
     )

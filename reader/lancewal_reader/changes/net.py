@@ -9,11 +9,13 @@ Guarantees
 
 Steps
  1. ``between`` says which merged rows the two versions do not share: those that are *gone*, and those that have *come*.
- 2. A key may have changed if a gone row or a row that has come has it.  So it may if a state has an unmerged record of it
-    from beyond the other one's positions.  Perhaps the versions have merged different records of a region.  Then all unmerged
-    keys of the state that has merged less may have changed too: a key that was merged and then deleted leaves no trace.  All
-    other keys have the same row in both.  Either state may be the older one, region by region.
- 3. Rows that have come, and whose key no gone row has and no unmerged record, are inserts.  They are read in batches.
+ 2. A key may have changed in three cases.  First, a row that is gone or has come has the key.  Second, a state has an
+    unmerged record of it after the other state's positions.  Third, the versions have merged different records of a
+    region, and the state that has merged less has unmerged records of the key.  A key that was merged and then
+    deleted leaves no other trace.  All other keys have the same row in both states.  Either state may be the older
+    one, region by region.
+ 3. A row that has come is an insert if neither a gone row nor an unmerged record has its key.  Inserts are read in
+    batches.
  4. All other keys are held in memory.  Their rows in both states are looked up and compared, also in batches.  The
     addresses of gone rows, and of rows that have come, are known; others are looked up in the key index.
 
@@ -21,9 +23,9 @@ Steps
 twice, since another program has written it.  Once the flusher has hidden the older row, later states show it once.  Rows of
 a new key that another program appends twice are inserts both, as a read of the second state shows both.
 
-Perhaps the table's rows do not tell their partition.  A record may then also change what a read shows of earlier records of
-its key, so all unmerged keys of both states are compared.  All are also compared if the first state lacks columns of the
-second one, which is the older.  In rows that both have unmerged, cells of these columns are null in the first alone.
+If the table's rows do not tell their partition, a record may also change what a read shows of earlier records of its
+key.  All unmerged keys of both states are then compared.  They are also compared if the first state lacks columns of
+the second one.  Then rows that are unmerged in both states are null in these columns in the first state alone.
 """
 
 from __future__ import annotations
@@ -88,9 +90,9 @@ class _Changed:
         keys = distinct(pa.concat_tables([gone_keys, touched]), rows)
         self.keys = KeySet(keys)
         self.gone_at = np.full(len(self.keys), _UNKNOWN)
-        """For each key the address of its gone row."""
+        """For each key the address of its gone row; ``_UNKNOWN`` if none is known."""
         self.come_at = self.gone_at.copy()
-        """For each key the address of its row that has come."""
+        """For each key the address of its row that has come; ``_UNKNOWN`` if none is known."""
         places = self.keys.places([gone_keys[name] for name in self.key])
         if len(np.unique(places)) < len(places):
             raise _twice(before)
@@ -203,10 +205,11 @@ def _unmerged_keys(side: Side, projected: RowSchema) -> pa.Table:
 
 
 def _known(known_keys: KeySet, here: Addresses, elsewhere: Addresses, find: FindAddresses) -> FindAddresses:
-    """Return a lookup of some of ``keys`` in one version.
+    """Return a function that finds the addresses of rows of ``known_keys`` in one of two versions.
 
-    ``here``: for each key the address of a row that only this version has.  A key with a row that only the other version has
-    has no other row here, or the other version would have it twice."""
+    ``here``: for each key the address of its row that only this version has.  ``elsewhere``: the same for the other
+    version.  ``find`` looks up keys without an address in either.  A key with an address in ``elsewhere`` alone has
+    no row in this version.  Otherwise the other version would share that row, and show the key twice."""
 
     def found(pinned: PinnedTable, keys: pa.Table) -> Addresses:
         places = known_keys.places([keys[name] for name in known_keys.names])

@@ -1,4 +1,4 @@
-"""Changes that records of the log made, each with the row of its key before and after it.
+"""Changes that records of the WAL made, each with the row of its key before and after it.
 
 Guarantees
  1. Each record between two positions of its region gives one change, except a delete of an absent row.  Changes of a region
@@ -6,8 +6,8 @@ Guarantees
  2. Records are read from WAL entries, also those that were flushed or merged since: a flush has no offsets.  Entries of an
     older contract have the columns of the feed (``rows_as``).  So the same records give the same changes, whatever was merged
     or compacted since.  If records are gone, the error says which.
- 3. Memory is that of one portion of records and of the rows of the keys so far.  More keys than ``keys_max`` are
-    ``TooManyUnmerged``.
+ 3. Memory holds one portion of records, and the rows of the keys so far.  If these are more than ``keys_max`` keys,
+    the error is ``TooManyUnmerged``.
 
 Steps
  1. Take the generations of each region from state and history pages, and walk their logs to the last position, as a read at
@@ -51,9 +51,11 @@ from lancewal_reader.unmerged.load import DeltaContext, keys_in
 from lancewal_reader.unmerged.portions import Portions, check_keys
 
 PORTION_BYTES = 256 << 20
-"""Bytes of records that are replayed at once, about."""
+"""About the most bytes of records that are replayed at once."""
 _KEYS_PER_RECORD = 4
-"""Keys held for each record of a portion at most: each portion goes over all of them."""
+"""Most keys held for each record of a portion.  With more keys portions become larger, since each portion visits all
+keys.
+"""
 _READS = 3
 """Most times that a portion is read, if segments vanish."""
 MORE = pa.schema(
@@ -69,7 +71,9 @@ MORE = pa.schema(
 
 Entries = Mapping[Region, Sequence[EntryRef]]
 Counting: TypeAlias = Callable[[Region, pa.Table], Mask]
-"""Rule which records count (``meetings``): it returns a mask over the keys of records of a region."""
+"""Function of a region and the keys of some of its records.  It returns a mask: True for each record that counts
+(``meetings``).
+"""
 
 
 def reached(receipt: Receipt) -> int:
@@ -87,7 +91,7 @@ def entries_between(context: PlanContext, in_force: InForce, begin: Cut, end: Cu
     The first and the last entry of a region may be used in part.  A reference to the last one names only its rows below
     the end.
 
-    ``in_force``: watermarks at or below ``begin``, from which generations are counted.
+    ``in_force``: watermarks at or below ``begin``.  Only generations after them are looked up.
     """
     return looked_again(context, lambda: _entries_once(context, in_force, begin, end), "no consistent view of the log")
 
@@ -118,7 +122,7 @@ class RecordStretch:
 
     start: Side
     deltas: tuple[RegionDelta, ...]
-    """Entries from ``begin`` on, of which the first of a region may begin before."""
+    """Entries that hold these records, by region.  The first entry of a region may begin before ``begin``."""
 
     @staticmethod
     def of(start: Side, entries: Entries, end: Cut) -> RecordStretch:

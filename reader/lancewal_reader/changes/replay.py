@@ -1,4 +1,4 @@
-"""Replay: the row of its key before and after each record.
+"""Replay records: find for each record the row of its key before and after it, its *images*.
 
 Guarantees
  1. The images are those that applying the records one after the other gives.  An upsert replaces the row, a delete
@@ -26,7 +26,9 @@ from lancewal_core.rows.fold import Folded, Indices, key_codes, partial_schema, 
 from lancewal_core.rows.schema import OP, PRESENT, Op, RowSchema
 
 _HALF = 32
-"""Bits that hold a place of a row.  Arrow's tables of one chunk have fewer rows, and so fewer keys."""
+"""Number of bits for the index of a row.  An Arrow table of one chunk has fewer rows than these bits can number, and
+so fewer keys.
+"""
 SLICE_ROWS = 65_536
 """Most records whose images are copied at once."""
 SLICE_BYTES = 64 << 20
@@ -77,7 +79,7 @@ class Replay:
         earlier[1:] = np.where(begins[1:], -1, self._order[:-1])
         self._earlier = np.empty_like(earlier)
         self._earlier[self._order] = earlier
-        """For each row the one before it of its key, -1 if it is the first."""
+        """For each row the index of the previous row of its key; -1 if it is the first."""
 
     def images(self) -> Iterator[Images]:
         """Yield the images of all records in their order, except deletes of absent rows."""
@@ -102,7 +104,9 @@ class Replay:
         return Folded(rows, gone.cast(self._schema.key), partial_schema(self._schema).empty_table())
 
     def _taken(self, of: Indices, keys: Indices) -> pa.Table:
-        """Return the images after these rows (-1: nulls), with the keys of the rows ``keys``."""
+        """Return the rows as they are after each of the records ``of`` (-1: nulls), with the key columns of the rows
+        ``keys``.
+        """
         columns = []
         for at, field in enumerate(self._schema.table):
             if field.name in self._schema.primary_key:
@@ -115,7 +119,9 @@ class Replay:
 
     @cached_property
     def _sources(self) -> list[Indices | None]:
-        """For each column the row that has the cell after each row, -1 for null.  None: each row has its own cells."""
+        """For each column: the index of the row that carries the cell as it is after each row, -1 for null.  None
+        instead of indices: each row carries its own cell.
+        """
         fields = self._schema.table
         if not (self._ops == Op.PATCH).any():
             return [None] * len(fields)

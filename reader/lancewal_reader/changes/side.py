@@ -32,7 +32,7 @@ class Side(OpenState):
 
     receipt: Receipt
     compared: Compared = field(default_factory=dict)
-    """Note of the fragments that were compared as a whole; that of a feed's end counts."""
+    """Number of fragments that were compared row by row.  Only the note of the feed's end is used."""
     lacking: frozenset[str] = frozenset()
     """Columns of the feed that the state does not have: they are null, also in unmerged rows from before they were dropped."""
 
@@ -49,7 +49,7 @@ class Side(OpenState):
     def rows_of(self, keys: pa.Table, columns: Sequence[str], find: FindAddresses | None = None) -> pa.Table:
         """Return the rows that the state has for ``keys``, in the order of the keys.  A key without a row is left out.
 
-        ``keys`` are distinct, in the columns of the primary key.  ``find`` may know addresses of their rows.
+        ``keys`` are distinct, in the columns of the primary key.  ``find``: lookup to use instead of the state's own.
         """
         found = lookup_plan(self if find is None else replace(self, find=find), columns, keys)
         for at, cells in enumerate(found.schema):
@@ -59,8 +59,8 @@ class Side(OpenState):
 
 
 def between_sides(reads: Reads, start: Planned | None, end: Planned, use: Callable[[Side | None, Side], T]) -> T:
-    """Open both ends with the columns of ``end``, call ``use``, and return its result.  None stands for the empty
-    table.
+    """Open both ends with the columns of ``end``, call ``use`` with them, and return its result.  ``start`` is None
+    for a feed from the empty table; ``use`` then gets None too.
 
     If objects of a plan have vanished, make a new plan at the same receipt, and call ``use`` again.
     """
@@ -81,7 +81,7 @@ def between_sides(reads: Reads, start: Planned | None, end: Planned, use: Callab
 def _lacking(has: RowSchema, shown: RowSchema) -> frozenset[str]:
     """Return the columns of ``shown`` that ``has`` lacks, told apart by their ids.
 
-    A contract may have taken up a column that was another program's in ``has``."""
+    A column that another program had added when ``has`` was read may be the contract's now."""
     there = {own[0] for own in has.ids}
     return frozenset(
         name

@@ -6,13 +6,15 @@ the version right below it.  So the place of each row is computed from deletion 
 Guarantees
  1. A row of the older version that is not in ``Traced.gone`` is live in the newer one, as a row that is not in ``come``.
     Its cells in the wanted columns are equal.  The same holds the other way round.
- 2. A fragment's rows are followed only where transactions prove each step, and where the numbers of rows agree.  What a
-    step brought is told apart by files, never by ids alone: after a restore, ids may come again.
+ 2. A fragment's rows are followed only where transactions prove each step, and where the numbers of rows agree.  The
+    fragments that a step made are identified by their files, never by ids alone: after a restore, ids may be used
+    again.
  3. Rows are read only if the files of a wanted column have changed on the way, and only in these columns.
  4. Time and memory follow the number of changed rows and of fragments, not that of unchanged rows.
 
-All rows of other fragments are given.  ``untraced`` names fragments that vanished in a version of another kind.  Such are
-restores, versions that were removed, and compactions that rewrote an index, whose transactions cannot be read.
+If a fragment cannot be followed, all of its rows count as not shared.  ``untraced`` names fragments that vanished in
+a version of another kind.  Such are restores, versions that were removed, and compactions that rewrote an index,
+whose transactions cannot be read.
 """
 
 from __future__ import annotations
@@ -52,14 +54,14 @@ class Untraced:
 
     fragment_id: int
     version: int | None
-    """Version that lacks it; None if no version that is left shows where it vanished."""
+    """First table version without the fragment.  None: no remaining version shows where it vanished."""
     why: str
-    """Half a sentence."""
+    """Why its rows could not be followed: a clause for a message."""
 
 
 @dataclass(slots=True, eq=False)
 class _Space:
-    """The physical rows of a fragment, as it was first seen."""
+    """A fragment, as it was first seen, and what is known about its physical rows."""
 
     fragment: Fragment
     new: Rows
@@ -67,7 +69,7 @@ class _Space:
     apart: Names = frozenset()
     """Columns in which the other rows may differ from those of the older version."""
     made_by: _Step | None = None
-    """None: the older version has the fragment."""
+    """Step that made the fragment.  None: the older version has the fragment."""
     dead: Rows | None = None
     """Rows that the newer version does not have; None: it has none of them."""
 
@@ -83,14 +85,14 @@ class _Space:
 
 @dataclass(slots=True, eq=False)
 class _Step:
-    """Live rows of some fragments, numbered through, that have become the rows of others."""
+    """One compaction: the live rows of its old fragments, numbered from 0 on, became the rows of new fragments."""
 
     old: Sequence[_Space]
     hidden: Sequence[Rows]
-    """For each of them the rows that were not live."""
+    """For each old fragment its deleted rows."""
     made: list[_Space] = field(default_factory=list)
     old_starts: Rows = field(init=False)
-    """Numbers of the first live row of each old fragment, and how many rows there are."""
+    """Number of the first live row of each old fragment.  The last item is the number of all live rows."""
 
     def __post_init__(self) -> None:
         live = [s.fragment.physical_rows - len(hidden) for s, hidden in zip(self.old, self.hidden, strict=True)]
@@ -177,8 +179,8 @@ class _Walk:
         self.steps += steps
 
     def arrive(self, fragment: Fragment, hidden: Rows) -> Rows:
-        """Return the live rows of a fragment of the newer version that the older version does not have.  Note the other
-        rows.
+        """Return the live rows of a fragment of the newer version that the older version does not have.  Note which
+        rows of the fragment are dead.
         """
         space = self._head(fragment)
         if space is None:
@@ -206,7 +208,9 @@ class _Walk:
         return found
 
     def _step(self, below: PinnedTable, old: Sequence[Fragment], new: Sequence[Fragment]) -> _Step | None:
-        """Return the step from these fragments to those; None if it is not proven, or no row of it is of interest."""
+        """Return the step from the fragments ``old`` to the fragments ``new``.  Return None if their numbers of rows
+        disagree, or if ``old`` holds no row of the older version.
+        """
         heads = [self._head(fragment) for fragment in old]
         if not any(heads):
             return None

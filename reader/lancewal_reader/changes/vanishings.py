@@ -1,9 +1,12 @@
-"""Versions in which fragments vanish, between two versions of a table.
+"""Find the versions in which fragments vanish, between two versions of a table.
 
 Guarantees
- 1. All such versions that exist are found, unless fragments that have vanished come back: after a restore they do.
- 2. Versions are opened by halving: those between two others in which no fragment has vanished are not opened.
- 3. Where versions were removed, nobody knows which commit took the fragments, and none of them is named.
+ 1. All such versions that still exist are found, except those whose vanished fragments come back later, as after a
+    restore.
+ 2. Versions are opened by binary search.  If no fragment vanished from one version to another, those between them are
+    not opened.
+ 3. If versions were removed, nothing tells which commit removed the fragments that vanished there.  They are in no
+    result.
 """
 
 from __future__ import annotations
@@ -36,11 +39,11 @@ class Vanishing:
     version: int
     vanished: frozenset[int]
     rewritten: tuple[RewrittenFragments, ...]
-    """Fragments that took their place."""
+    """Groups of vanished fragments, each with the files of the fragments that replaced it."""
     only_deletes: bool
-    """Whether vanished fragments have no row that lives on, but for those in ``rewritten``."""
+    """Whether all rows of vanished fragments were deleted, except those of fragments in ``rewritten``."""
     unproven: str
-    """Why rows of other fragments, or of these, may not be followed: a half sentence."""
+    """Why the rows of vanished fragments may not be followed: a clause for a message."""
 
 
 def vanishings(opened: OpenedTable, older: PinnedTable, newer: PinnedTable) -> Sequence[Vanishing]:

@@ -19,8 +19,7 @@ Steps of 1
 If step 1 has something to read, and the keys are few, steps 2 and 3 run for all keys at the same time.  Rows of keys
 that step 1 answers are then dropped.
 
-Rounds of requests for one key, if nothing of the open table was read before, as counted: 6 ("one key of an open
-table, nothing read before").
+Rounds of requests for one lookup, as counted: 6 ("one key of an open table, nothing read before").
 """
 
 from __future__ import annotations

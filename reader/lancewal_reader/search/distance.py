@@ -99,14 +99,15 @@ def farthest(best: pa.Table, limit: int) -> float:
 
 
 _FEW = 1_000
-"""Rows that are compared at once as they are."""
+"""Up to this many rows are all compared exactly.  Among more rows, float32 distances first exclude most."""
 _ERROR = 4.0 * float(np.finfo(np.float32).eps)
 """Error bound of a sum of float32 products, to be multiplied by the number of summands and by both lengths.  The bound
 is twice the error that rounding can make."""
 
 _FIRST = 3
-"""One in this many numbers of a vector is looked at first.  They often show that the vector is farther than others already
-known."""
+"""A vector's first numbers are compared first: its size divided by this.  They often show that the vector is farther
+than others already known.
+"""
 
 _LEAST = float(np.finfo(np.float32).tiny)
 """Error bound of a summand that is too small for float32; the true error is much smaller."""

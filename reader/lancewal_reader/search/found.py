@@ -25,13 +25,13 @@ class SearchCoverage:
     indexed_rows: int
     """Rows of the merged table that an index answered for."""
     flat_rows: int
-    """Rows of the merged table whose distances were computed one by one."""
+    """Rows of the merged table whose distances or scores were computed one by one."""
     fresh_rows: int
-    """Unmerged rows that pass the filter; each was compared exactly, except for those that ``approximate`` names."""
+    """Unmerged rows that pass the filter.  Each was compared exactly."""
     masked_rows: int
     """Rows of the merged table that newer, unmerged records replace or delete: hidden before anything was ranked."""
     approximate: str | None
-    """The part of the result that is approximate, and by which limits; None if all rows were compared exactly."""
+    """The part of the result that is approximate, and by which limits; None if the result is exact."""
 
 
 class SearchRows:

@@ -1,12 +1,14 @@
 """One search by vector, by text, or by both, of one state.
 
 Guarantees
- 1. In a search by both, the rankings are those of ``vectors`` and ``text`` over all rows of the state, ``DEPTH``
-    times as deep as rows are asked for, under the same filter.  These two are fused, never rankings of merged rows
-    with ones of unmerged rows.
- 2. A row is worth ``RRF`` of its ranks; a row in neither ranking is not found.  If rows are worth the same, the
-    nearer row comes first, then the one with the higher score.
- 3. With ``rerank`` rows come in the order of its result, from the ``DEPTH`` times as many rows of each ranking.
+ 1. In a search by both, the rankings are those of ``vectors`` and ``text`` over all rows of the state, under the same
+    filter.  Each has ``DEPTH`` times the wanted number of rows.  These two rankings are fused, never a ranking of
+    merged rows with one of unmerged rows.
+ 2. A row's score is the reciprocal rank fusion (``RRF``) of its ranks; a row in neither ranking is not found.  Among
+    rows with equal scores, those of the ranking by vector come first, nearest first.  The others follow by their text
+    score.
+ 3. ``rerank`` gets the rows of rankings with ``DEPTH`` times the wanted number of rows.  The rows with its highest
+    numbers are returned.
 """
 
 from __future__ import annotations
@@ -60,7 +62,8 @@ class SearchCaches:
 def search(reads: Reads, caches: SearchCaches, wanted: Wanted, sought_of: Callable[[pa.Schema], Sought]) -> SearchRows:
     """Run a search.  Return the requested columns, and the distances or scores.
 
-    ``sought_of`` returns the search, checked against the columns of the result.
+    ``sought_of`` gets the schema of all columns of the state, requested or not.  It checks the search against them,
+    and returns it.
     """
     return reads.at_once(wanted, lambda planned: _search(reads, caches, planned, sought_of(planned.chosen.rows.table)))
 
@@ -162,7 +165,9 @@ def _reranked(rows: pa.Table, rerank: Rerank) -> pa.Table:
     except (TypeError, ValueError) as error:
         raise InvalidInput(f"rerank: expected a number for each row: {error}") from error
     if len(worth) != rows.num_rows or any(map(math.isnan, worth)):
-        raise InvalidInput(f"rerank gave {len(worth)} numbers for {rows.num_rows} rows, or a NaN")
+        raise InvalidInput(
+            f"rerank gave {len(worth)} numbers for {rows.num_rows} rows: expected one for each row, and no NaN"
+        )
     if RELEVANCE in rows.column_names:
         rows = rows.drop_columns([RELEVANCE])
     rows = rows.append_column(pa.field(RELEVANCE, pa.float32()), pa.array(worth, pa.float32()))

@@ -33,21 +33,26 @@ from lancewal_reader.unmerged.load import DeltaContext
 FLAT_ROWS_MAX = 2_000
 """Up to this many rows, comparing each one is about as quick as an index, which loses some rows under a narrow filter."""
 NARROW = 0.1
-"""A filter that passes a smaller share of the rows searches all partitions, since the rows may be in any."""
+"""If a filter passes a smaller share of the rows, all partitions of the index are searched, since the rows may be in
+any.
+"""
 PROBES = 20
 REFINE = 20
-"""Candidates of an index for each row that is wanted."""
+"""Number of candidates that an index gives for each wanted row."""
 REFINE_OF = {"IVF_RQ": 5, "IVF_SQ": 5, "IVF_HNSW_SQ": 5, "IVF_FLAT": 1, "IVF_HNSW_FLAT": 1}
-"""Candidates for each row that is wanted, for kinds of indexes whose own distances are exact or nearly so.  They give as
-good rows as 20 of PQ (own measurement)."""
+"""Number of candidates for each wanted row, for kinds of indexes whose own distances are exact or nearly so.  They
+give as good rows as 20 candidates of an index by PQ (own measurement).
+"""
 REFINE_MAX = REFINE * 4**3
 FEW = 0.2
 """Largest share of hidden rows among the candidates at which no more candidates are asked for."""
 NEAR_PROBES = 5
-"""Partitions that are searched to find how many of the nearest rows are hidden."""
+"""Number of partitions that are searched to find how many of the nearest rows are hidden."""
 _PLACE = "_place"
 _Key = tuple[FieldIds, int, tuple[str, ...], tuple[tuple[int, ...], ...]]
-"""Field ids of a column, and its fragment with all files.  A column may be renamed."""
+"""Key of cached vectors: field ids of the column, fragment id, files of the fragment, and field ids in each file.  It
+has ids instead of names, since a column may be renamed.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,9 +93,10 @@ class Unindexed:
 class UnindexedVectors:
     """Cache of the vectors of merged rows that no index covers.  Threads may share it.
 
-    Vectors are cached by data file, because data files never change; each version says which rows are live.  The cache
-    holds at most ``bytes_max``, of fragments of the version that was searched last, and a third as much of first
-    numbers of vectors.  Vectors that were cached while their file was a flush are not read again.
+    Vectors are cached by data file, because data files never change; each version says which rows are live.  The
+    cache holds at most ``bytes_max`` bytes, for fragments of the version that was searched last.  Copies of the
+    vectors' first numbers (``distance``) may take a third as much in addition.  Vectors that ``FlushCache`` has from
+    the time when their file was a flush are not read again.
     """
 
     def __init__(self, bytes_max: int = 0) -> None:

@@ -8,17 +8,17 @@ Guarantees
     that was built this moment.  Neither rows deleted since an index was built nor the filter count in it.  The ranking
     is the same whatever is merged, flushed or indexed, and with ``exact``.
  3. The ranking is complete: ``limit`` rows if so many match, and no row that is not shown has a higher score.  Scores
-    count as the same if they differ by less than ``_SAME`` of themselves; if ``MANY`` rows and more lie that near, by
-    less than ``_NEARLY``.
+    count as equal if their relative difference is at most ``_SAME``.  Once the index was asked for ``MANY`` rows, it
+    may be ``_NEARLY``.
  4. Nothing is written.
 
 Steps
  1. Rows that no index covers, and unmerged ones, are read, and scored one by one.  With ``exact`` all rows are.
  2. The statistics are those of these rows and of the index's live documents that are not hidden.
- 3. The index is asked for its best rows, whose texts are scored like the others.  A row that it does not show has a
-    score by Lance's statistics of at most the last one shown, and by ours of at most what ``bounds`` says.  While
-    that could be among the best, the index is asked for more.  If its scores are not as its statistics say, it is
-    asked for all rows.
+ 3. The index is asked for its best rows, whose texts are scored like the others.  By Lance's statistics, a row that
+    the index does not return scores at most as high as the last returned row.  ``bounds`` computes the highest score
+    that such a row can have by the statistics of the state.  While that could be among the best, the index is asked
+    for more rows.  If the index's scores do not follow from its statistics, it is asked for all rows.
 """
 
 from __future__ import annotations
@@ -72,10 +72,12 @@ _CLOSE = 1e-4
 """Largest relative difference between a score that Lance shows and the same score computed from its statistics.  They
 differ by 1e-6."""
 _SAME = 1e-5
-"""Relative differences of a sum that float32 can tell apart."""
+"""Largest relative difference at which scores count as equal.  A sum in float32 is no more precise."""
 MANY, _NEARLY = 1_000, 1e-3
-"""From this many rows on, scores count as the same with this larger difference.  All rows of a table may have the same
-words equally often.  Each would be read again and again to find that none is better by a trifle."""
+"""Once an index is asked for ``MANY`` rows, scores count as equal up to the relative difference ``_NEARLY``.  All
+rows of a table may have the same words equally often.  All of them would be read to find that none is better by a
+trifle.
+"""
 _NONE = np.zeros(0, np.uint64)
 
 
@@ -86,7 +88,7 @@ class TextCache:
         self._tokenizers: dict[str, Tokenizer] = {}
         self.indexed = Kept(8)
         self.lengths = Kept()
-        """Lengths of documents, by the files of an index, which never change."""
+        """Cache of the lengths of documents, by the segments of an index, which never change."""
         self.flat = Kept(2)
         self.others = Kept(2)
         self._indexes = Kept(2)
@@ -158,7 +160,7 @@ class TextSearch:
         self._given = given
         """Columns of the rows found that are returned."""
         self._shown: pa.Table | None = None
-        """Rows that the index showed first, with these columns."""
+        """Rows of the index's first answer, with the columns ``_given``; None: no index was asked yet."""
         self._pinned = pinned
         self._sides = sides
         self._cache = cache
@@ -259,7 +261,9 @@ class TextSearch:
         return self._tokenizers[name].words(leaf.words)
 
     def _pieces_known(self) -> bool:
-        """Whether an index can be asked for each word by itself: some tokenizers make other words of a word again."""
+        """Whether an index can be asked for each word by itself.  It cannot if the tokenizer turns each text for a
+        word into other words.
+        """
         return all(self._words_of(name) <= self._pieces[name].keys() for name in self._columns)
 
     def _indexed_of(self, index: TextIndex) -> IndexedTexts:
@@ -369,7 +373,7 @@ class TextSearch:
         statistics: Mapping[str, Statistics],
         others: _Others,
     ) -> Iterator[BoundPart]:
-        """Return the summands of the score of a row that was not among those ``shown``."""
+        """Yield the parts that the score of a row outside ``shown`` can have, one for each column and word."""
         for (name, word), times in words_summed(candidates, self._tokenizers).items():
             indexed, ours = self._indexed[name], statistics[name]
             told = indexed.best(word, self._pieces[name][word])

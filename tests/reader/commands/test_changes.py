@@ -103,7 +103,7 @@ def test_following_goes_on_until_it_is_interrupted(pipeline: Pipeline) -> None:
         (["--start", "earliest", "--follow", "--end", "now"], "--follow writes JSON lines"),
         (["--start", "earliest", "--follow", "-o", "csv"], "--follow writes JSON lines"),
         (["--start", "version:99"], "there is no table version 99"),
-        (["--start", "soon"], "'now' and 'earliest' are taken too"),
+        (["--start", "soon"], "'now' is taken too, and as start also 'earliest'"),
     ],
 )
 def test_wrong_options_are_refused(pipeline: Pipeline, arguments: list[str], told: str) -> None:

@@ -23,7 +23,7 @@ class BoundPart:
     most: float
     """Highest score of the part in any row, by Lance's statistics."""
     grows: float
-    """Largest factor between that score and the one by our statistics."""
+    """Largest factor by which that score can grow under the statistics of the state."""
 
 
 def most_beyond(parts: Iterable[BoundPart], last: float) -> float:

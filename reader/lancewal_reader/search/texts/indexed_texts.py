@@ -48,7 +48,7 @@ class IndexedTexts:
     def __init__(
         self, pinned: LancePinnedTable, index: TextIndex, tokenizer: Tokenizer, lengths: Callable[[], DocumentLengths]
     ) -> None:
-        """``lengths``: of all documents of the index; versions share them."""
+        """``lengths`` returns the lengths of all documents of the index.  Versions with this index share them."""
         self.index = index
         self._lengths = lengths
         self._pinned = pinned

@@ -1,8 +1,8 @@
 """Expand a fuzzy query to the words of the texts that are near to its words.
 
-A fuzzy query finds all words of the state's texts within its distance, up to ``NEAR_MAX``.  Lance takes 50 of them,
-of its index alone, and leaves out each row that the index does not cover.  The distance is between words as the
-tokenizer makes them, of a text and of the query alike.
+A fuzzy query finds all words of the state's texts within its distance, up to ``NEAR_MAX``.  Lance's own fuzzy query
+takes only 50 of them, from its index alone.  It leaves out all rows that the index does not cover.  The distance is
+between words as the tokenizer makes them, of a text and of the query alike.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from lancewal_reader.search.texts.text_query import FUZZINESS_MAX, Match
 from lancewal_reader.search.texts.words import Tokenizer
 
 NEAR_MAX = 1_000
-"""Words near to one that may be sought: an index is asked for each by itself."""
+"""Most near words of one word that a search may have.  An index is asked for each of them separately."""
 _ENDINGS = ("", "e", "s", "y", "ing", "ed", "ly", "es")
 
 

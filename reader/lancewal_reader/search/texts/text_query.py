@@ -27,7 +27,7 @@ class Match:
 
     words: str
     columns: str | Sequence[str] | None = None
-    """One column or several; by default those of the search.  Of several the best one counts."""
+    """One column or several; None: the columns of the search.  A text's score is that of its best column."""
     operator: Operator = "or"
     boost: float = 1.0
     """Factor by which the score is multiplied."""
@@ -122,7 +122,7 @@ def _check(query: TextQuery, depth: int) -> None:
                 raise InvalidInput(f"columns must be a name or a list of names, not {columns!r}")
             if fuzziness is not None and not (is_whole(fuzziness) and fuzziness <= FUZZINESS_MAX):
                 raise InvalidInput(
-                    f"fuzziness {fuzziness!r}: expected 0, 1, 2, or None, which is by the length of a word"
+                    f"fuzziness {fuzziness!r}: expected 0, 1, 2, or None (chosen by the length of each word)"
                 )
             if not is_whole(prefix_length):
                 raise InvalidInput(f"prefix_length {prefix_length!r}: expected a number of letters from 0 on")
@@ -184,7 +184,7 @@ def clauses(query: TextQuery) -> Iterator[TextQuery]:
 
 
 def leaves(query: TextQuery) -> Iterator[Leaf]:
-    """Yield the queries for words and phrases inside a query."""
+    """Yield the leaves of a query: the queries for words and phrases inside it, or the query itself."""
     if isinstance(query, Leaf):
         yield query
     for clause in clauses(query):
@@ -192,7 +192,7 @@ def leaves(query: TextQuery) -> Iterator[Leaf]:
 
 
 def with_leaves(query: TextQuery, change: Callable[[Leaf], Leaf]) -> TextQuery:
-    """Return the query with ``change`` of each leaf in its place."""
+    """Return the query with each leaf replaced by the result of ``change``."""
     match query:
         case Boolean(must, should, must_not):
             return Boolean(*(tuple(with_leaves(q, change) for q in some) for some in (must, should, must_not)))

@@ -20,7 +20,9 @@ from lancewal_core.process.library_errors import first_line
 
 Numbers = npt.NDArray[np.int64]
 Words = npt.NDArray[np.int32]
-"""One number a word, for many texts: half as large as int64, and searched in half the time."""
+"""Array with one int32 for each word of many texts.  It is half as large as one of int64, and searched in half the
+time.
+"""
 Scores = npt.NDArray[np.float64]
 WORDS_MAX = 4_000_000
 """Most words of texts that are remembered, since each search looks at unmerged rows again."""
@@ -125,7 +127,7 @@ class Texts:
         return texts[np.flatnonzero(np.diff(texts, prepend=np.int32(-1)))]
 
     def _standing(self, word: str) -> Numbers:
-        """Return the places of a word among all words, ascending."""
+        """Return the indexes of a word among the words of all texts, ascending."""
         return np.flatnonzero(self._words == self.vocabulary.get(word, -1))
 
     def _slots_of(self, word: str) -> Numbers:
