@@ -1,15 +1,15 @@
 """Cuts of a catalog, for readers: several tables as of one moment.
 
 Guarantees
- 1. A cut is read from the catalog once.  All tables that are opened from it are of this one publication, also if a moving
-    cut is published again meanwhile.
+ 1. A cut is read from the catalog once.  All tables that are opened from it are of this one publication, even if a
+    moving cut is published again in between.
  2. Each read of such a table is at the cut, unless it names another point itself.  It costs no more requests than a read at
     the snapshot or receipt that the cut names.
- 3. If a table cannot be read at the cut any more, the error names the cut and the table: ``CutMissing`` if its snapshot was
-    dropped, or its folder is gone or was moved, ``VersionGone`` or ``OutsideHistoryWindow`` if the windows of a moving cut's
-    table are over.  ``TableDropped`` says that the table was dropped.
- 4. Each door gives the same error: Python, commands and Spark open a table of a cut by ``of_cut``, plan it by
-    ``plan.at_point``, and `cut show` and `catalog check` do so too (``readable_at``).
+ 3. If a table cannot be read at the cut any more, the error names the cut and the table: ``CutMissing`` if its
+    snapshot was dropped, or its folder is gone or was moved, ``VersionGone`` or ``OutsideHistoryWindow`` if the
+    windows of a moving cut's table have passed.  ``TableDropped`` says that the table was dropped.
+ 4. Each entry point gives the same errors.  Python, commands and Spark open a table of a cut by ``of_cut``, and plan
+    its reads by ``plan.at_point``.  `cut show` and `catalog check` do so too (``readable_at``).
  5. A name means the table that had it when the cut was made, also if the catalog knows another one by it, or none.
 """
 

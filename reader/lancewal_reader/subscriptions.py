@@ -32,7 +32,9 @@ from lancewal_reader.reading.reads import Planned, Reads, wanted_of
 
 NOW = "now"
 _TRIES = 4
-"""Times that a subscription from now is planned: merges may come between a plan and the look afterwards."""
+"""Most attempts to create a subscription from now.  Merges may come between the plan and the check that its data
+still exist.
+"""
 
 
 class Subscriptions:
@@ -126,7 +128,7 @@ class Subscriptions:
         return KeptSubscriptions(self._reads.context, self._new_id, self._bounds)
 
     def _needs(self, point: Point | None) -> Needs:
-        """Return what a read at this point needs; None: the newest state."""
+        """Return what a subscription at this point must keep.  ``point``: None for the newest state."""
         planned = self._plan(point)
         if planned.plan.branch is not None:  # a snapshot outlives the changes after it
             point = planned.receipt
@@ -209,7 +211,9 @@ class _SubscribedFeeds:
 
 
 def _behind(receipt: Receipt, before: Receipt) -> str | None:
-    """Return in what the receipt lies before another one; None if in nothing."""
+    """Return the first version or position of ``before`` that ``receipt`` does not reach, as text for a message.
+    Return None if it reaches all.
+    """
     if receipt.version < before.version:
         return f"table version {before.version}"
     for region, position in sorted(before.positions.items()):

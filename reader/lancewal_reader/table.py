@@ -149,8 +149,8 @@ class Table:
     ``at`` is a point.  A receipt, its text or its JSON gives exactly the rows of the read that returned it.
     ``At.version(412)`` or ``version:412`` gives the merged table at that version.
 
-    Reads without ``at`` never go back: a later read is at least as new as an earlier one.  With ``max_staleness_s``, a
-    read may reuse the newest strong plan of this object that is not older, without a request.
+    Reads without ``at`` never go back: a later read is at least as new as an earlier one.  With ``max_staleness_s``,
+    a read may reuse this object's newest strong plan, without a request, if the plan is younger.
 
     ``columns``: names, in the order wanted (default all).  ``filter``: a condition in Lance's SQL, or an expression of
     ``pyarrow.compute`` that can be translated into one.  ``limit``: at most this many rows, in any order.  The table is
@@ -353,10 +353,10 @@ class Table:
         Each feed starts where the previous one ended.  Store ``rows.receipt`` once a feed's rows are processed: it is
         the ``start`` with which to continue later.  From ``earliest``, the first feed has all rows of the table.
 
-        ``subscription`` names a subscription whose receipt is the start.  Call ``commit()`` of the result once the rows
-        of a feed are processed.  Until then the subscription keeps the data that is needed to return them again.  After
-        a restart, the next ``net`` feed may end later, and leaves out keys that have changed back meanwhile.  A feed of
-        the mode ``all`` leaves out nothing.
+        ``subscription`` names a subscription whose receipt is the start.  Call ``commit()`` of the result once the
+        rows of a feed are processed.  Until then the subscription keeps the data that is needed to return them again.
+        After a restart, the next ``net`` feed may end later, and leaves out keys that have changed back since.  A
+        feed of the mode ``all`` leaves out nothing.
 
         A feed has the changes of at most ``rows_max`` records.  If nothing has changed, the call blocks and looks
         again, at least every ``poll_s`` seconds.  Each feed has the columns that the table has at the feed's end.

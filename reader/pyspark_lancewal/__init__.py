@@ -20,8 +20,8 @@ __all__ = ["DefaultSource"]
 class DefaultSource(DataSource):
     """The Spark data source ``lancewal`` (``lancewal_reader.spark.source``; for changes ``spark.feeds``).
 
-    Spark makes one on the driver for each ``load()``.  The DataFrame shows the table version and the WAL positions of
-    that moment, however often it is used.
+    Spark creates an object of this class on the driver for each ``load()``.  The DataFrame shows the table version
+    and the WAL positions of that moment, however often it is used.
     """
 
     @classmethod

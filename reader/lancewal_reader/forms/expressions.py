@@ -1,5 +1,5 @@
-"""Translate an expression of ``pyarrow.compute`` into a condition in Lance's SQL with the same meaning, or refuse it by
-name.
+"""Translate an expression of ``pyarrow.compute`` into a condition in Lance's SQL with the same meaning.  If a part of
+it has no such condition, the error names that part.
 
 Neither pyarrow nor Lance evaluates the expression itself.  The rows that pass are those that satisfy the condition in
 Lance, merged and unmerged rows alike.  (Lance takes expressions by Substrait, but not for tables that have columns of

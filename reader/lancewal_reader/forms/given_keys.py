@@ -88,7 +88,7 @@ def region_key_of(contract: Contract, value: object) -> RegionKey:
 
 def _columns(names: Sequence[str], keys: object, said: str) -> list[list[object]]:
     if isinstance(keys, str | bytes | Mapping) or not isinstance(keys, Iterable):
-        raise InvalidInput(f"keys: expected a list of keys, not {keys!r}; of one key write [key]")
+        raise InvalidInput(f"keys: expected a list of keys, not {keys!r}; for one key write [key]")
     rows: list[Sequence[object]] = []
     for key in keys:
         if isinstance(key, tuple | list):

@@ -51,7 +51,7 @@ def keys_of_texts(schema: RowSchema, texts: Sequence[str]) -> pa.Table:
 def key_of_values(schema: pa.Schema, values: Sequence[object]) -> pa.Table:
     """Return a table with one key, made of JSON values, one for each column of ``schema``.
 
-    ``InvalidInput``: a value is not one of its column."""
+    Raises ``InvalidInput`` if a value is not valid for its column."""
     text = json.dumps(values)
     columns = [
         _column(field, [_of_value(value, field, text)], [text]) for value, field in zip(values, schema, strict=True)

@@ -1,4 +1,4 @@
-"""Write values as literals of Lance's SQL, exactly; ``Unsaid`` if a value has no exact literal."""
+"""Write values as literals of Lance's SQL, exactly.  If a value has no exact literal, the error is ``Unsaid``."""
 
 from __future__ import annotations
 

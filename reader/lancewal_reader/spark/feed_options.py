@@ -1,7 +1,7 @@
 """Options of changes and of streams: lancewal's, and those of Spark's own ``changes()`` with Spark's meaning.
 
-Spark's bounds are inclusive: ``startingVersion=5`` wants what version 5 changed, so the changes start at version 4.  A bound
-in time is that of the newest version that was committed before it.
+Spark's bounds are inclusive: ``startingVersion=5`` wants what version 5 changed, so the changes start at version 4.
+A bound in time means the newest version committed before that time, or for an inclusive end, at or before it.
 """
 
 from __future__ import annotations
@@ -100,8 +100,8 @@ def feed_options(found: Mapping[str, str]) -> FeedOptions | None:
             raise InvalidInput(f"options {names[0]} and {names[1]} each say where changes {what}: give one of them")
     if not starts:
         raise InvalidInput(
-            f"option start is missing: {given[0]} asks for changes. Give a point as in at, earliest (the empty table) or now; "
-            "or give subscription"
+            f"option start is missing: option {given[0]} asks for changes. Set start to 'now', to 'earliest' (the empty "
+            "table), or to a point as in option at. Or set option subscription"
         )
     for name, of in (("startingBoundInclusive", _STARTS), ("endingBoundInclusive", _ENDS)):
         if name in found and not any(other in found for other in of):
@@ -149,12 +149,12 @@ def _point(found: Mapping[str, str], name: str) -> str:
         try:
             point_of(text)
         except InvalidInput as error:
-            raise InvalidInput(f"option {name}: {error}; now and earliest are taken too") from error
+            raise InvalidInput(f"option {name}: {error}. 'now' is taken too, and as start also 'earliest'") from error
     return text
 
 
 def _bound(found: Mapping[str, str], name: str) -> Bound:
-    """Return the state that an option names: the last one before the changes, or the last one with them."""
+    """Return the state at which changes start or end, as the option ``name`` says."""
     if name == "subscription":
         return Subscribed(found[name].strip())
     if name not in (*_STARTS, *_ENDS):

@@ -48,13 +48,13 @@ OPTIONS: dict[str, str] = {
     **FEED_OPTIONS,
 }
 IO_THREADS = 8
-"""Requests that a process of Spark, which has many neighbours, sends to the store at the same time."""
+"""Most requests that a process of Spark sends to the store at the same time.  Many such processes share a machine."""
 COUNT = "lancewal_count"
 """Option that only ``lancewal.spark.count`` sets: tasks return numbers of rows instead of rows."""
 NOT_OF_A_COUNT = frozenset({"columns", "limit", "path"})
 _ALIASES = {"path": "table"}
 _POINTS = {"versionasof": "version:", "timestampasof": "timestamp:"}
-"""Options of other formats that mean ``at`` with a version or a time, and the beginning of its text."""
+"""Options of other formats that mean ``at`` with a version or a time, each with the beginning of the text of ``at``."""
 _SPARKS = {"limit": "use limit() of the DataFrame: a source would read so many rows in each task"}
 """Options that other interfaces have, and what to use in Spark."""
 _OF_A_CATALOG = "provider"

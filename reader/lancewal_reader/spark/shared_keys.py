@@ -4,9 +4,10 @@ Guarantees
  1. A file is complete or absent.  Its name is a digest of what it was loaded from, so its content stays valid.
  2. Processes that want the same file at the same time wait for the one that loads it.  If that one ends or fails, the
     next one loads it.
- 3. Files are in a folder of Spark's that Spark removes with the executor.  The newest ``FILES_BYTES_MAX`` of them
-    stay; a process that has mapped a file keeps it.
- 4. Keys that cannot be written, or are no longer there, are loaded: a full disk costs the sharing, not the task.
+ 3. Files are in a folder of Spark's that Spark removes with the executor.  The newest files stay, up to
+    ``FILES_BYTES_MAX`` bytes; a process that has mapped a file keeps it.
+ 4. If keys cannot be written, or are no longer there, the process loads them itself.  A full disk prevents sharing,
+    but fails no task.
 """
 
 from __future__ import annotations

@@ -4,12 +4,13 @@ Guarantees
  1. One DataFrame is one state of the table.  Version and positions are pinned on the driver when the DataFrame is made
     (``load``), or are those of the point that ``at`` names.  Every action and every task reads exactly these.
  2. The driver never holds rows: it reads region states and the trailers of WAL segments, and sends a plan.
- 3. The result is that of ``Table.scan``.  Base tasks read fragments without the rows whose key is anywhere in the delta.
-    Delta tasks fold the deltas of some regions and complete patches from the pinned version.  Keys of different regions
-    never meet.  In a table keyed by bytes each task checks this, and all leave out the same records (``left_out``).  A
-    key's base row is masked whatever task completes it.
- 4. No filter is taken from Spark, whose settings may offer them.  Spark 4.3.0 keeps what a source took, and gives later
-    actions on the same DataFrame too few rows.  The option ``filter`` applies after masking and folding.
+ 3. The result is that of ``Table.scan``.  Base tasks read fragments without the rows whose key is anywhere in the
+    delta.  Delta tasks fold the deltas of some regions and complete patches from the pinned version.  Regions share
+    no keys, unless rows do not tell their partition.  Then each task finds the shared keys, and all tasks leave out
+    the same records (``left_out``).  A key's base row is masked whatever task completes it.
+ 4. No filter is accepted from Spark, though its settings may offer filters to sources.  Spark 4.3.0 keeps a filter
+    that a source accepted, and gives later actions on the same DataFrame too few rows.  The option ``filter`` applies
+    after masking and folding.
 
 A task handles about one share, at most ``TASK_BYTES``.  For a smaller table a share is a ``TASKS_MIN``-th, but not
 less than ``SPLIT_BYTES_MIN``.  A fragment larger than a share is cut into equal ranges of physical rows, each a task
@@ -58,9 +59,11 @@ if TYPE_CHECKING:
 TASK_BYTES = 64 << 20
 TASKS_MIN = 4
 SPLIT_BYTES_MIN = 16 << 20
-"""A task costs Spark some hundredths of a second, in which Lance reads about so much."""
+"""Fewest bytes of a share.  A task costs Spark some hundredths of a second, in which Lance reads about this much."""
 APART_BYTES_MIN = 8 << 20
-"""Fewer bytes of unmerged rows are not a task of their own: it would be the last one, which the others wait for."""
+"""Fewest bytes of unmerged rows that may get a task of their own.  It would be the last task, and the job would wait
+for it.
+"""
 COUNTED = pa.schema([pa.field("rows", pa.int64(), nullable=False)])
 """Result of a task that counts."""
 
@@ -114,7 +117,8 @@ def pin_wanted(wanted: SparkOptions) -> PinnedRead:
 def pinned_read(wanted: SparkOptions, reads: Reads, planned: Planned) -> PinnedRead:
     """Return the read of a planned state.  ``wanted`` has the filter in the form for Lance.
 
-    ``VersionGone``: another version stands in for that of a receipt, and does not tell which records tasks leave out."""
+    Raises ``VersionGone`` if the plan uses another version than the receipt asked for, which does not tell which
+    records tasks leave out."""
 
     def made(state: OpenState) -> PinnedRead:
         context, pinned, plan = state.context, state.pinned, state.plan
@@ -165,7 +169,9 @@ class PinnedRead:
 
     @property
     def _may_leave_out(self) -> int:
-        """1 if tasks may leave out keys that only they will know: then no other version may stand in for this one."""
+        """Value of the receipt's ``left_out``.  For a snapshot: the number of keys that it left out.  Otherwise: 1 if
+        tasks may leave out keys, which only the tasks find, else 0.  Above 0, no other version may replace this one.
+        """
         if self.pinned_plan.plan.branch is not None:
             return self.pinned_plan.plan.branch.unmerged
         return int(folding_of(self.pinned_plan.contract).may_leave_out(self.pinned_plan.plan))
@@ -225,7 +231,7 @@ class PinnedRead:
         return [DeltaTask(tuple(sorted(places))) for places in balanced(sizes, count)]
 
     def _delta_sizes(self) -> list[tuple[int, int]]:
-        """Return the places of the deltas that have records, each with about how many bytes."""
+        """Return the index of each delta that has records, with its estimated size in bytes."""
         width = row_bytes(self.pinned_plan.rows.table)
         records = [sum(map(records_of, delta.sources)) for delta in self.pinned_plan.plan.deltas]
         return [(place, number * width) for place, number in enumerate(records) if number]

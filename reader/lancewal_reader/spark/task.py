@@ -42,7 +42,7 @@ from lancewal_reader.unmerged.loaded import Loaded, LoadedCache
 _PLANS_KEPT = 2
 _DELTAS_KEPT = 6
 KEPT_BYTES_MAX = 128 << 20
-"""Bytes that a process keeps: there are as many processes as an executor has cores."""
+"""Most bytes of folded deltas that a worker process caches.  An executor has as many of these processes as cores."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class PinnedPlan:
     rows: RowSchema
     """Columns of the result, and the keys."""
     contracts: tuple[Contract, ...] = ()
-    """Other versions of the contract that rows name, so that no executor asks for one."""
+    """Contract versions that rows name, besides ``contract``, so that no executor reads one from the store."""
 
 
 @dataclass(frozen=True, slots=True)

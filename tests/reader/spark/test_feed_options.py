@@ -62,11 +62,11 @@ def test_what_options_mean(options: dict[str, str], mode: str, start: str | int,
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"changes": "net"}, "option start is missing: changes asks for changes. Give .*; or give subscription"),
+        ({"changes": "net"}, "option start is missing: option changes asks for changes. Set .*. Or set option subscription"),
         ({"end": "version:3"}, "option start is missing"),
         ({"endingVersion": "3"}, "option start is missing"),
         ({"start": "now", "changes": "some"}, "use net, commits or all"),
-        ({"start": "yesterday"}, "option start: .*not a receipt.*; now and earliest are taken too"),
+        ({"start": "yesterday"}, "option start: .*not a receipt.*. 'now' is taken too, and as start also 'earliest'"),
         ({"start": "now", "end": "earliest"}, "option end=earliest"),
         ({"start": "now", "startingVersion": "3"}, "options start and startingVersion each say where changes start"),
         (

@@ -166,7 +166,7 @@ class _Reader:
         return holds(f"{left.within(Rank.SHIFT)} {'NOT ' if denied else ''}IN ({', '.join(items)})")
 
     def _in_columns(self, left: Part, denied: bool) -> Part:
-        """Read the list after a literal: each item has its own type, and may be null."""
+        """Read the list of an ``IN`` after a literal.  Each item of the list has its own type, and may be null."""
         self._tokens.expect("(")
         found = [compared("=", left, self._operand(), self._limits)]
         while self._tokens.take(","):

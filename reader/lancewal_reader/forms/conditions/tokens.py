@@ -57,7 +57,7 @@ class Tokens:
         return self.kind in ("name", "sign") and self.word.upper() in words
 
     def take(self, *words: str) -> bool:
-        """Advance if the next token is one of the words."""
+        """Return whether the next token is one of the words.  If so, advance past it."""
         found = self.at(*words)
         if found:
             self.next()

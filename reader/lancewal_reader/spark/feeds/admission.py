@@ -21,9 +21,11 @@ class LimitedChangeStream(ChangeStream, SupportsTriggerAvailableNow):
         self._target_state: Planned | None = None
         """State at which ``availableNow`` ends."""
         self._seen: tuple[Receipt, Receipt] | None = None
-        """The newest state at the last look, and the one to which batches go by then."""
+        """Receipts as of the last look: of the newest state, and of the state at which the batch ends."""
         self._level_s: float | None = None
-        """Monotonic time at which batches last went to the newest state; at first that of the first look."""
+        """Monotonic time of the last look whose batch ended at the newest state; before that, time of the first
+        look.
+        """
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 # as PySpark has it
         return ReadMaxRows(self.asked.rows_max)

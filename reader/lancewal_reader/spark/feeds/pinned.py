@@ -104,7 +104,7 @@ class PinnedFeed:
         asked = self.options.feed
         assert asked is not None
         if asked.of_stream is not None:
-            raise InvalidInput(f"option {asked.of_stream} is of a stream: use spark.readStream, or leave it out")
+            raise InvalidInput(f"option {asked.of_stream} is for streams only: use spark.readStream, or leave it out")
         pinned = self if self.tasks is not None else _pin_feed(self.options, asked, of_batch=True)
         return FeedReader(pinned, pinned._of_schema(schema), schema)
 
@@ -113,9 +113,9 @@ class PinnedFeed:
         asked = self.options.feed
         assert asked is not None
         if asked.of_batch is not None:
-            raise InvalidInput(f"option {asked.of_batch} is of a batch: a stream has no end")
+            raise InvalidInput(f"option {asked.of_batch} is for batches only, since a stream has no end: leave it out")
         if asked.changes == "commits":
-            raise InvalidInput("changes=commits is of a batch: a stream takes changes=net or changes=all")
+            raise InvalidInput("changes=commits is for batches only: a stream takes changes=net or changes=all")
         feed = self._of_schema(schema)
         if not _LIMITS:
             return ChangeStream(self.options, feed, schema)

@@ -6,19 +6,21 @@ Guarantees
  2. A batch that is read again has the same rows, also after a restart of the query: its offsets alone say what it has.
  3. With admission control (PySpark 4.2 and later), a batch has at most ``max_rows_per_trigger`` records, or one commit where
     the log no longer has the records (``changes.follow``).  ``availableNow`` ends at the state of its begin.
- 4. With a subscription, each batch that Spark has finished is committed to it.  If it was dropped since the query began, or
-    was restarted, the query ends with ``SubscriptionMissing``, also if another one has its name.
- 5. All batches of a query have the columns of its ``load()``.  When the table has others, the query ends with
-    ``ContractChanged``, and a restart goes on with them.  Batches from before the change then have the new columns too.
+ 4. With a subscription, each batch that Spark has finished is committed to it.  If the subscription is dropped after
+    the query was started or restarted, the query ends with ``SubscriptionMissing``, even if another subscription has
+    its name.
+ 5. All batches of a query have the columns of its ``load()``.  If the table gets other columns, the query ends with
+    ``ContractChanged``.  A restarted query continues with the new columns.  Batches from before the change then have
+    the new columns too.
 
 An offset is a JSON object.
 
 ===================  ===============================================================================================
 member               meaning
 ===================  ===============================================================================================
-``receipt``          the state that is read by then, as text
-``part``, ``row``    in the first snapshot: the place in the state of the receipt, before which all is read
-``from``             in the first batch from a point: the receipt of that point, as it was found
+``receipt``          receipt, as text, of the state at which the batch ends
+``part``, ``row``    in the first snapshot: place in the rows of the receipt's state, before which all rows are read
+``from``             in the first batch from a point: receipt of the state at that point
 ``initial``          nothing is read yet.  The only member, since Spark asks for the first offset again after a restart
 ===================  ===============================================================================================
 
@@ -66,7 +68,7 @@ class Offset:
 
     receipt: Receipt
     place: Place | None = None
-    """Place in the first snapshot; None behind it."""
+    """Place in the first snapshot; None after its last row, or if the stream has no first snapshot."""
     began: Receipt | None = None
 
     def json(self) -> Json:
@@ -85,7 +87,7 @@ class Offset:
             return Offset(Receipt.parse(given["receipt"]), place, began)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise InvalidInput(
-                f"the checkpoint has an offset that this release does not read, {given!r:.200}: {error}. Begin with a new one"
+                f"the checkpoint has an offset that this release cannot read, {given!r:.200}: {error}. Use a new checkpoint"
             ) from error
 
 
@@ -101,10 +103,10 @@ class ChangeStream(DataSourceStreamReader):
         self._opened: tuple[ThreadTasks, Feeds] | None = None
         """The open table.  It is not there yet when Spark pickles this object."""
         self._first: Offset | None = None
-        """The begin of the stream, once it was looked for."""
+        """Offset at which the stream begins; None: not determined yet."""
         self._snapshot: tuple[Receipt, FirstSnapshot] | None = None
         self._subscription: Subscription | None = None
-        """The subscription that is followed, once it was looked for."""
+        """The subscription that is followed; None: there is none, or it was not read yet."""
         self._done = False
         """Whether a batch has ended, so that no later one is the first."""
 
@@ -129,7 +131,7 @@ class ChangeStream(DataSourceStreamReader):
         with feed_errors(self.asked):
             last = Offset.of(end)
             if last is None:
-                raise InvalidInput("the checkpoint has a batch that ends at the initial offset. Begin with a new one")
+                raise InvalidInput("the checkpoint has a batch that ends at the initial offset. Use a new checkpoint")
             self.subscription()  # the one that this batch is committed to
             return [TaskPartition(task) for task in self._tasks(self._begin(Offset.of(start), last), last)]
 
@@ -226,7 +228,7 @@ class ChangeStream(DataSourceStreamReader):
         return self._snapshot[1]
 
     def _begin(self, start: Offset | None, end: Offset) -> Offset:
-        """Return where the batch to ``end`` begins.  ``start``: None where it is the first one."""
+        """Return where the batch to ``end`` begins.  ``start``: None for the first batch."""
         if start is not None:
             return start
         if end.began is not None:
@@ -238,7 +240,7 @@ class ChangeStream(DataSourceStreamReader):
     def _tasks(self, start: Offset, end: Offset) -> list[FeedTask]:
         if start.place is not None:
             if start.receipt != end.receipt:
-                raise InvalidInput("the checkpoint has a batch of two states. Begin with a new one")
+                raise InvalidInput("the checkpoint has a batch of two states. Use a new checkpoint")
             return [*self.snapshot(end.receipt).tasks(start.place, end.place)]
         if start.receipt == end.receipt:
             return []

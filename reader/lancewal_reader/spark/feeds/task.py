@@ -23,7 +23,9 @@ from lancewal_reader.spark.task import BaseTask, DeltaTask, PinnedPlan, run_task
 from lancewal_reader.table import reads_of
 
 CACHE_BYTES_MAX = 128 << 20
-"""Bytes of flushes and WAL that a process keeps: there are as many processes as an executor has cores."""
+"""Most bytes of flushes and WAL segments that a worker process caches.  An executor has as many of these processes as
+cores.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +34,7 @@ class ChangesTask:
 
     feed: PlannedFeed
     contracts: tuple[Contract, ...]
-    """Other versions of the contract that rows name."""
+    """Contract versions that rows name, besides the newest."""
 
 
 @dataclass(frozen=True, slots=True)

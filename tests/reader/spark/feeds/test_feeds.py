@@ -242,10 +242,10 @@ def test_an_error_of_the_start_is_raised_when_rows_are_asked_for(pipeline: Pipel
 
 def test_options_of_a_batch_are_none_of_a_stream(pipeline: Pipeline) -> None:
     made = source(pipeline, start="now", max_rows_per_trigger="5")
-    with pytest.raises(InvalidInput, match="option max_rows_per_trigger is of a stream"):
+    with pytest.raises(InvalidInput, match="option max_rows_per_trigger is for streams only"):
         made.reader(made.schema())
     made = source(pipeline, start="earliest", end="now")
-    with pytest.raises(InvalidInput, match="option end is of a batch"):
+    with pytest.raises(InvalidInput, match="option end is for batches only"):
         made.streamReader(made.schema())
     made = source(pipeline, startingVersion="4")
     with pytest.raises(InvalidInput, match="a stream takes changes=net or changes=all"):
