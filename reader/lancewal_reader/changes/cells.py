@@ -39,9 +39,9 @@ class Cells:
     tasks: Tasks
     columns: tuple[str, ...]
     versions: tuple[PinnedTable, PinnedTable]
-    """The versions as they are stored."""
+    """The older and the newer version, as they are stored."""
     shown: tuple[PinnedTable, PinnedTable]
-    """The versions with the wanted columns."""
+    """The older and the newer version, showing the columns of the result."""
     fields: tuple[Fields, Fields]
     portion: int
     """Number of rows that are compared at once."""

@@ -20,7 +20,7 @@ Guarantees
     the positions and the version of ``end``; both never become less.  In ``commits`` it is that of each version, in ``all``
     that of each record or commit.  A restore whose rows are replayed takes positions back, and with them the sequence.
     So does a feed of ``net`` whose end is before its start.
- 5. The columns are those of ``end``, told apart by their ids.  Rows before a column was added have null in it.
+ 5. The columns are those of ``end``, identified by their ids.  Rows before a column was added have null in it.
 
 From ``earliest`` the first rows are inserts.  ``net`` has all rows of ``end``.  The other modes have those that were there
 before the first record, and begin at the first version of the table, which must still exist.
@@ -77,7 +77,7 @@ class PlannedFeed:
     """The state at the start; None: all rows of the end are inserts."""
     end: Planned
     schema: pa.Schema
-    """Schema of its rows, with the receipt in the metadata."""
+    """Schema of the feed's rows, with the receipt in its metadata."""
     from_empty: bool = False
     """Whether the rows of ``start`` are inserts of the feed too."""
     compared: Compared = field(default_factory=dict, compare=False)

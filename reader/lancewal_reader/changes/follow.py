@@ -9,8 +9,8 @@ Guarantees
  4. From ``earliest`` the first feed has all rows of the newest state, as inserts.
  5. Names in ``columns`` and the filter are those of the newest state, also for feeds that end at an earlier one.  If
     such a column is renamed or dropped, or another gets its name, ``follow`` raises ``ContractChanged``.
- 6. A feed is passed over if only commits have come that are known to change no row, such as compactions.  A merge of records
-    that an earlier feed had gives an empty feed, whose receipt has the new version.
+ 6. There is no feed for commits that are known to change no row, such as compactions.  A merge of records that an
+    earlier feed had gives an empty feed, whose receipt has the new version.
 
 ``bounded`` chooses the end of a feed.  It is the newest state if that is near enough.  Otherwise it has positions
 between both: each region's share is in proportion to the records that it lags behind.  Its version is the newest that

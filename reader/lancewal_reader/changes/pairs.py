@@ -31,7 +31,7 @@ class Pairs:
     before: pa.Table
     """Rows before the change; where ``had`` is False, the values mean nothing."""
     after: pa.Table
-    """Rows after it, with the same columns; where ``has`` is False, the values mean nothing."""
+    """Rows after the change, with the same columns; where ``has`` is False, the values mean nothing."""
     had: Mask
     has: Mask
     more: pa.Table

@@ -65,13 +65,13 @@ class _Space:
 
     fragment: Fragment
     new: Rows
-    """Rows that are not live rows of the older version."""
+    """Rows of the fragment that are not live rows of the older version."""
     apart: Names = frozenset()
-    """Columns in which the other rows may differ from those of the older version."""
+    """Columns in which rows outside ``new`` may differ from the rows of the older version."""
     made_by: _Step | None = None
     """Step that made the fragment.  None: the older version has the fragment."""
     dead: Rows | None = None
-    """Rows that the newer version does not have; None: it has none of them."""
+    """Rows of the fragment that the newer version does not have.  None: it has no row of the fragment."""
 
     def rows(self) -> Rows:
         return np.arange(self.fragment.physical_rows)

@@ -68,7 +68,7 @@ def _plan_at_cut(context: PlanContext, at: AtCut, place: str) -> ReadPlan:
     try:
         plan = plan_at_point(context, at.point, place)
     except (SnapshotMissing, InvalidInput) as error:  # it is gone, or another program changed what it says
-        raise at.incomplete(f"The snapshot is not there: {error}") from error
+        raise at.incomplete(f"The state is not there: {error}") from error
     except (VersionGone, OutsideHistoryWindow) as error:
         raise type(error)(
             f"number {at.number} of cut {at.name} can no longer be read in this table: {error}. The history window is "
@@ -77,7 +77,7 @@ def _plan_at_cut(context: PlanContext, at: AtCut, place: str) -> ReadPlan:
             **error.where,
         ) from error
     if plan.branch is not None and plan.branch.receipt != str(at.receipt):
-        raise at.incomplete(f"The snapshot {at.kept_by} was made again")
+        raise at.incomplete(f"The snapshot {at.kept_by} was dropped and made again since")
     return plan
 
 
@@ -95,8 +95,9 @@ def order_not_told(asked: Receipt, plan: ReadPlan) -> VersionGone:
     may hold a later decision about these keys, so it cannot replace the missing version.
     """
     return VersionGone(
-        f"table version {asked.version} of the receipt is gone: a clean-up removed it. The version that would stand in "
-        f"for it, {plan.version}, does not tell in which order rows of a key came through two partitions",
+        f"table version {asked.version} of the receipt is gone: a clean-up removed it. The version that would replace "
+        f"it, {plan.version}, does not tell in which order rows of a key came through two partitions. Read without this "
+        "receipt",
         version=asked.version,
     )
 

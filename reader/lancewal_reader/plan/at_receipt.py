@@ -168,7 +168,7 @@ def _plan_once(context: PlanContext, at: Receipt) -> ReadPlan:
 
 
 def _pin(context: PlanContext, at: Receipt) -> Pinned:
-    """Return the receipt's version, or a version that stands in for it, with its watermarks (step 2)."""
+    """Return the receipt's version, or a version that replaces it, with its watermarks (step 2)."""
     try:
         context.table.at(at.version)
     except VersionGone as error:
@@ -245,7 +245,7 @@ def parts_between(
 
 def _check_stand_in(context: PlanContext, at: Receipt) -> None:
     """Raise ``RecordsGivenUp`` if a person gave up records that the receipt's version has not merged and its cut
-    contains.  The newer version that stands in may have merged the region up to the cut without them.
+    contains.  The newer version that replaces it may have merged the region up to the cut without these records.
     """
     before = context.watermarks.known_at(at.version) or NOTHING_MERGED  # which refuses more than it must
     for region, cut in sorted(at.positions.items()):

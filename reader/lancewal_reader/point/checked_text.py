@@ -82,7 +82,7 @@ class Bytes:
             value |= (byte & 0x7F) << shift
             shift += 7
             if value > WHOLE_MAX or shift > 63:
-                raise ValueError("a number in it is too large")
+                raise ValueError("a number in the text is too large")
             if byte < 0x80:
                 return value
 

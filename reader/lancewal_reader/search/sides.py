@@ -33,7 +33,7 @@ class SearchState(OpenState):
     chosen: Chosen
     """The columns that are returned or ranked by, and the filter."""
     schema: pa.Schema
-    """Schema of these columns, with the receipt."""
+    """Schema of the columns in ``chosen``, with the receipt."""
 
 
 class SearchSides:

@@ -123,10 +123,11 @@ class _Others:
     mask: bytes | None
     """``aside`` as Lance takes it."""
     documents: dict[str, tuple[int, int]] = field(default_factory=dict)
-    """By column: the number of documents of its index without ``aside``, and the number of their words; computed
-    once."""
+    """By column: the number of documents in the column's index, without ``aside``, and the number of their words.
+    Both are computed once.
+    """
     having: dict[tuple[str, str], int] = field(default_factory=dict)
-    """By column and word: the number of these documents that have the word."""
+    """By column and word: the number of documents in the column's index, without ``aside``, that have the word."""
     words: dict[str, frozenset[str]] = field(default_factory=dict)
     """By column: the words of ``flat_texts`` and ``fresh_texts``; computed once."""
 

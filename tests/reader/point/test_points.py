@@ -106,7 +106,7 @@ SOUND = base64.urlsafe_b64decode(str(SMALL)[len(PREFIX) :] + "==")[:-4]
         (SOUND + b"\x00", "does not have the form of a receipt"),
         (SOUND[:-1], "ends too early"),
         (b"\x01\x01/" + SOUND[38:], "its table uuid or its version is not valid"),
-        (SOUND[:-3] + b"\xff" * 9 + b"\x7f" + b"\x58", "a number in it is too large"),
+        (SOUND[:-3] + b"\xff" * 9 + b"\x7f" + b"\x58", "a number in the text is too large"),
         (SOUND[:-4] + b"\x80\x00" + SOUND[-3:], "does not have the form of a receipt"),
         (SOUND.replace(b"orders/AAA", b"orders//AA"), "is not a region"),
     ],

@@ -65,7 +65,7 @@ def drop_table(lake: Lake, cut: Cut) -> None:
 
 
 FAULTS: dict[str, tuple[Callable[[Lake, Cut], None], str]] = {
-    "snapshot": (drop_by_hand, "The snapshot is not there: "),
+    "snapshot": (drop_by_hand, "The state is not there: "),
     "branch": (lose_files_of_the_branch, "The snapshot june-"),
     "folder": (remove_folder, "There is no lancewal table at "),
     "moved": (move_folder, "There is no lancewal table at "),

@@ -236,5 +236,5 @@ def test_a_snapshot_dropped_by_hand_and_a_folder_that_is_gone_are_named(lake: La
     drop_snapshot(lake.of["shop.orders"].table, cut.tables["shop.orders"].snapshot or "")
     shutil.rmtree(lake.of["shop.items"].uri)
     faults = {name: one.fault for name, one in look_at(cut, opened, lake.tasks).items()}
-    for name, why in (("shop.orders", "The snapshot is not there: "), ("shop.items", "There is no lancewal table at ")):
+    for name, why in (("shop.orders", "The state is not there: "), ("shop.items", "There is no lancewal table at ")):
         assert faults[name].startswith(f"cut_missing: cut june is incomplete: its table {name} cannot be read. {why}")

@@ -93,7 +93,7 @@ def _check_length(name: str, arguments: list[Part], limits: Limits) -> None:
     elif name == "replace":
         old, new = literals if len(literals) == 2 else (None, None)
         if not (isinstance(old, str) and isinstance(new, str) and 0 < len(old) >= len(new)):
-            raise NotAccepted("replace needs two texts as literals, of which the second is not the longer one")
+            raise NotAccepted("replace needs two literal texts, of which the second is not longer than the first")
 
 
 def _since_1970(sql: str, given: Decimal, unit: str) -> Part:

@@ -68,7 +68,7 @@ def read_type(tokens: Tokens) -> tuple[str, pa.DataType | None]:
         return f"DECIMAL({type_.precision}, {type_.scale})", type_
     if name == "TIMESTAMP" and sizes:
         if sizes[0] not in UNITS:
-            raise NotAccepted("TIMESTAMP has 0, 3, 6 or 9 digits of a second")
+            raise NotAccepted("TIMESTAMP takes 0, 3, 6 or 9 digits of a second, as in TIMESTAMP(6)")
         return f"TIMESTAMP({sizes[0]})", pa.timestamp(UNITS[sizes[0]])
     return name, _TYPES[name]
 

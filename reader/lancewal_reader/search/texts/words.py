@@ -34,9 +34,9 @@ QUERIES_KEPT = 1_000
 @dataclass(frozen=True, slots=True)
 class _Text:
     words: Words
-    """Numbers of its words in the vocabulary."""
+    """Numbers of the text's words in the vocabulary."""
     places: Words
-    """Places of its words, ascending; words that are left out leave gaps."""
+    """Places of the words in the text, ascending.  Words that the tokenizer leaves out leave gaps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Postings:
     """The texts that have a word."""
 
     texts: Words
-    """Numbers of these texts, ascending, each once."""
+    """Numbers of the texts that have the word, ascending and distinct."""
     counts: Words
     """How often each of these texts has the word."""
 

@@ -89,9 +89,9 @@ class PinnedFeed:
     options: SparkOptions
     feed: PlannedFeed
     tasks: tuple[FeedTask, ...] | None
-    """None: its start could not be planned, which a stream may not need."""
+    """Tasks of the feed.  None: the feed's start could not be planned, but a stream may not need it."""
     plan: PinnedPlan | None = None
-    """Plan that tasks of inserts share."""
+    """Plan that all tasks of inserts share; None: there are no such tasks."""
 
     def schema(self) -> StructType:
         """Return the columns of the feed, with the receipt of its end in the metadata of the first one."""

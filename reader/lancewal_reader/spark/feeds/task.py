@@ -44,7 +44,7 @@ class InsertsTask:
     group: tuple[BaseTask | DeltaTask, ...]
     added: AddedValues
     plan: PinnedPlan | None = None
-    """None: the plan that all tasks of the reader share."""
+    """Plan of this task.  None: it uses the plan that all tasks of the reader share."""
 
 
 FeedTask = ChangesTask | InsertsTask
