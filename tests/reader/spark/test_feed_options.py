@@ -62,7 +62,10 @@ def test_what_options_mean(options: dict[str, str], mode: str, start: str | int,
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"changes": "net"}, "option start is missing: option changes asks for changes. Set .*. Or set option subscription"),
+        (
+            {"changes": "net"},
+            "option start is missing: option changes asks for changes. Set .*. Or set option subscription",
+        ),
         ({"end": "version:3"}, "option start is missing"),
         ({"endingVersion": "3"}, "option start is missing"),
         ({"start": "now", "changes": "some"}, "use net, commits or all"),
