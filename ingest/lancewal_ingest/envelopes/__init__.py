@@ -1,11 +1,12 @@
-"""Envelopes of connectors: a value names its operation, and has the row within it.
+"""Envelopes of connectors.  A value in an envelope is called an *event*: it names its operation, and holds the row.
 
-``envelope`` says which envelope a contract has.  ``debezium_json`` finds operation and row in JSON, and
-``json_events`` decodes many such values, also those of Kafka Connect's JSON with schemas.  ``avro_opening`` and
-``avro_events`` do so in Avro.  ``event_rows`` finishes the rows of both: it fills columns from the envelope, and
-``unavailable`` leaves values alone that the connector could not read.  ``tails`` compares the ends of events that are
-alike, ``avro_tails`` and ``json_tails`` say which are.  ``unwrapped`` decodes rows that a connector has taken out of
-the envelope.  ``connector_modes`` names settings of the connector in messages.
+``envelope`` has a contract's rules about envelopes.  ``debezium_json`` reads the operation and the row of one JSON
+event.  ``json_events`` decodes many JSON events, also those of Kafka Connect's JSON with schemas.  ``avro_opening``
+finds operations and rows in Avro events, and ``avro_events`` decodes them.  ``event_rows`` completes the rows of both
+formats: it fills columns from the envelope.  ``unavailable`` finds values that the connector could not read, so that
+their cells keep the former values.  ``tails`` recognises many events at once by the bytes after the row, of which
+``avro_tails`` and ``json_tails`` make patterns.  ``unwrapped`` decodes rows that a connector has taken out of the
+envelope.  ``connector_modes`` says in messages which setting of the connector to change.
 
 May import: decode, decode.json, decode.avro, decode.connect, decode.framed.
 """

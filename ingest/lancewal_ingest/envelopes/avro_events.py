@@ -1,8 +1,10 @@
 """Debezium's envelope in Avro: the row is found in the bytes, and decoded as an Avro datum of its own.
 
-1. The schema of the envelope has a field ``op``, a text, and ``after``, a record or null (``avro_opening``).
+1. The schema of an envelope has the fields ``op``, a string, and ``source``.  Its field ``after`` is a union of a
+   record and null, and holds the row.
 2. The bytes of ``after`` are a datum of its record.  So rows and refusals are those of ``avro`` for that record.
-3. A schema without ``op`` is that of heartbeats or of transactions, which are passed over, or no value of it is an event.
+3. Payloads are passed over if their schema is that of heartbeats or of transactions.  Payloads of any other schema
+   without ``op`` or ``source`` are refused.
 4. Operations, deletes and values without a row follow the rules of ``json_events``.
 """
 
@@ -72,8 +74,9 @@ class BesideRows:
 
 
 class AvroEvents:
-    """``PayloadDecoder`` of one schema of Debezium's envelope.  ``rows``: decoder of the rows in it; None if the schema
-    has no rows.
+    """``PayloadDecoder`` of one schema of Debezium's envelope.
+
+    ``rows``: decoder of the rows in it; None if the schema has no rows.
     """
 
     tells_presence = tells_null = True
@@ -104,7 +107,9 @@ class AvroEvents:
         return replace(decoded, changed_ms=self._opener.changed_ms(payloads, found))
 
     def _decoded(self, payloads: Payloads, found: OpenedEvents) -> DecodedValues:
-        """Return what becomes of opened payloads."""
+        """Decode the rows of opened payloads.  Return the rows, the refusals, the deletes and the payloads that are
+        passed over.
+        """
         refused = [*found.refused.values()]
         places: dict[str, list[Indexes]] = {}  # of the other payloads, by what they are
         for letter in set(found.facts.letters.tolist()) - {""}:

@@ -1,10 +1,12 @@
-"""Events of Debezium's envelope in Avro are opened: their operations, and where their rows lie in the bytes.
+"""Opening of Avro events in Debezium's envelope: find the operation of each event, and the bytes of its row.
 
-1. The strict reader reads one payload, and defines what is found, or why the payload is refused.
-2. A quicker look reads a field of all payloads of a chunk at a time.  The strict reader decides where it cannot.
-3. Ends that are alike are not read but compared (``tails``).  Then the row is what precedes the end, if that is one datum.
-   Only the decoder of rows sees whether it is one: if it refuses the row, the caller lets the strict reader decide.
-4. Fields that say nothing about the row are passed over, but for the numbers of ``event_rows``: a long, an int, or null.
+1. The strict reader reads one payload.  It defines what is found, or why the payload is refused.
+2. A quicker reader reads one field of all payloads of a chunk at a time.  The strict reader decides on payloads on
+   which this reader cannot.
+3. Ends that are alike are not read but compared (``tails``).  The bytes before the end are then taken as the row.
+   Only the decoder of rows sees whether they are one datum.  If it refuses them, the caller lets the strict reader
+   decide.
+4. All other fields are passed over, except integers that fill columns (``event_rows``): a long, an int, or null.
 """
 
 from __future__ import annotations
@@ -35,24 +37,24 @@ from lancewal_ingest.envelopes.event_rows import CHANGED, EventFacts, EventRows
 from lancewal_ingest.envelopes.tails import FEW, Shape, Shapes
 
 OTHER_LETTER = "?"
-"""Mark for a text that names no operation."""
+"""Letter that stands for any text that names no operation."""
 _LETTERS = pa.array([letter.encode() for letter in sorted(LETTERS)], pa.binary())
 _LETTER_OF = np.array([*sorted(LETTERS), OTHER_LETTER])
-"""The letter of each of these, and the mark for any other text."""
+"""Letter for each index in ``_LETTERS``, and ``OTHER_LETTER`` for any other text."""
 _LETTER_OF_BYTE = np.array([letter if (letter := chr(byte)) in LETTERS else OTHER_LETTER for byte in range(256)])
 _CHUNK_BYTES = 4 << 20
-"""Bytes of a chunk: more than for rows, since most of them are passed over."""
+"""Bytes of a chunk.  Chunks of rows are smaller: most bytes of events are passed over."""
 
 
 class RecordOrNull(NamedTuple):
-    """The type of a field with rows."""
+    """The type of the field ``before`` or ``after``: a union of a record and null."""
 
     record: AvroRecord
     branch: int
-    """Branch of the record in its union of two."""
+    """Index of the record in the union: 0 or 1."""
 
     def chosen(self, cursors: Cursors) -> Mask:
-        """Read the branches of all payloads, and return which of them have the record."""
+        """Read the branches of all payloads, and return a mask of the payloads that have the record."""
         branches = cursors.numbers(None)
         cursors.doubtful |= (branches != 0) & (branches != 1)
         found: Mask = branches == self.branch
@@ -72,15 +74,16 @@ class OpenedEvents:
     def __init__(self, count: int, members: Sequence[str]) -> None:
         self.facts = EventFacts.none(count, members)
         self.starts = np.zeros(count, np.int64)
-        """Index of the first byte of the row among the payload's; the same as ``ends`` without a row."""
+        """Index, within each payload, of the first byte of its row; the same as in ``ends`` if there is no row."""
         self.ends = np.zeros(count, np.int64)
         self.has_row = np.zeros(count, np.bool_)
         self.by_shape = np.zeros(count, np.bool_)
         """Whether the end of the payload was compared, and its row not read (guarantee 3)."""
         self.refused: dict[int, RefusedValue] = {}
-        """Refused payloads, whose operation is empty."""
+        """Refusals, by the index of the payload.  The operation of a refused payload is empty."""
         self.chunks: list[tuple[Indexes, Indexes, Cursors]] = []
-        """The payloads chunk by chunk, with the places in the buffer where they begin."""
+        """Chunks of payloads: the indexes of their payloads, the indexes of their first bytes in the buffer, and
+        their cursors."""
 
     def rows(self, chosen: Indexes) -> Iterator[Chunk]:
         """Yield chunks of the bytes of rows, for the chosen payloads.  Each chunk has cursors at the starts of its
@@ -97,7 +100,10 @@ class OpenedEvents:
 
 
 class EventOpener:
-    """Finder of the operation and the row in each event of one schema.  ``writer``: the schema of the envelope."""
+    """Finds the operation and the row in each event of one schema.
+
+    ``writer``: the schema of the envelope.  ``events``: says which members and rows are needed.
+    """
 
     def __init__(self, writer: AvroRecord, events: EventRows, *, compares: bool) -> None:
         """``compares``: whether the end of an event may be compared instead of read.  This needs a decoder that reads
@@ -107,7 +113,7 @@ class EventOpener:
         """
         types = {field.name: field.type for field in writer.fields}
         if types["op"] != AvroPlain("string"):
-            raise SchemaUnusable("field op: expected a text, which names the operation", ENVELOPE)
+            raise SchemaUnusable("field op: expected a string, which names the operation", ENVELOPE)
         self._members = events.members
         self._opened = [*_opened(writer)]
         self._fields = self._opened if self._members else writer.fields
@@ -120,7 +126,7 @@ class EventOpener:
         self._row = record_or_null("after", types["after"]) if "after" in types else None
         at = len(names) if self._row is None else names.index("after")
         self._ahead, self._behind = self._fields[:at], self._fields[at + 1 :]
-        """The fields before the row, and those of an end."""
+        """The fields before ``after``, and the fields after it, which are in the end of an event."""
         behind = {name for name, _ in self._behind}
         comparable = compares and {"op", *self._numbers} <= behind and "before" not in behind
         self._shapes = Shapes() if comparable else None
@@ -148,7 +154,9 @@ class EventOpener:
                 found.refused[place] = RefusedValue.of(place, refusal)
 
     def changed_ms(self, payloads: Payloads, found: OpenedEvents) -> int:
-        """Return the time of the last change in milliseconds; 0 if there is no change, or if it has no time."""
+        """Return the time of the last change among the payloads, in milliseconds since 1970.  Return 0 if there is no
+        change, or if it has no time.
+        """
         changes = np.flatnonzero(np.isin(found.facts.letters, ["c", "u", "d"]))
         if not len(changes):
             return 0
@@ -162,7 +170,10 @@ class EventOpener:
         return 0
 
     def _read_all(self, chosen: Indexes, cursors: Cursors, found: OpenedEvents) -> None:
-        """Open the payloads of a chunk.  A cursor that is doubtful, or not at its end, asks for another look."""
+        """Open the payloads of a chunk.  The cursors are at the starts of the payloads.
+
+        The strict reader must read each payload whose cursor is doubtful afterwards, or is not at its end.
+        """
         begins = cursors.at.copy()
         self._read_fields(self._ahead, chosen, cursors, found)
         if self._row is None:
@@ -180,7 +191,7 @@ class EventOpener:
             cursors.doubtful[rows] |= few.doubtful
 
     def _read_end(self, row: SkippedCell, chosen: Indexes, cursors: Cursors, live: Mask, found: OpenedEvents) -> None:
-        """Pass over rows, and read what is after them."""
+        """Pass over rows, and read the fields after them."""
         before = cursors.at.copy()
         read_all(row, cursors, live)
         found.ends[chosen] = found.starts[chosen] + cursors.at - before
@@ -205,9 +216,12 @@ class EventOpener:
     def _by_shape(
         self, shapes: Shapes, row: SkippedCell, chosen: Indexes, cursors: Cursors, found: OpenedEvents
     ) -> Mask:
-        """Look for payloads whose ends have shapes, with cursors before their rows.  Return those that need no other look.
+        """Compare the ends of payloads with shapes.  Return a mask of the payloads that need no columnar look.
 
-        ``row``: the cell of a row.  Such a payload has no row, or its row is decoded, which tells where it ends."""
+        The cursors are before the rows.  ``row``: the cell of a row.  A payload whose end has a shape counts if it
+        has no row.  It also counts if its row will be decoded, because decoding tells where the row ends.  If at most
+        ``FEW`` others are left, their cursors become doubtful instead.
+        """
         read = np.zeros(len(chosen), np.bool_)
         has_row = found.has_row[chosen]
 
@@ -244,7 +258,7 @@ class EventOpener:
         has[chosen] = array.is_valid().to_numpy(zero_copy_only=False)
 
     def _read_one(self, place: int, datum: Datum, found: OpenedEvents) -> None:
-        """Open the payload at a place by the strict reader.  Raises ``Refusal``."""
+        """Open one payload by the strict reader, and add the result to ``found``.  Raises ``Refusal``."""
         for name, type_ in self._fields:
             if name == "op":
                 letter = read_one(TextCell(name, pa.string()), datum)
@@ -273,7 +287,7 @@ class EventOpener:
 
 
 def _opened(writer: AvroRecord) -> Iterator[AvroField]:
-    """Yield the fields of an envelope, with those of its field ``source`` in place of it."""
+    """Yield the fields of an envelope.  The fields of ``source`` come in its place, by names such as ``source.lsn``."""
     for field in writer.fields:
         if field.name == "source" and isinstance(field.type, AvroRecord):
             yield from (AvroField(f"source.{name}", type_) for name, type_ in field.type.fields)
@@ -282,7 +296,7 @@ def _opened(writer: AvroRecord) -> Iterator[AvroField]:
 
 
 def _number(name: str, type_: AvroType) -> Cell | None:
-    """Return the cell of an integer, or of an integer or null; None for other types."""
+    """Return a cell that reads an integer, or an integer or null; None for other types."""
     if isinstance(type_, AvroUnion):
         cells = [_number(name, branch) or SkippedCell(branch, name) for branch in type_.branches]
         others = [cell for cell in cells if not is_null(cell)]
@@ -294,7 +308,9 @@ def _number(name: str, type_: AvroType) -> Cell | None:
 
 
 def record_or_null(name: str, type_: AvroType) -> RecordOrNull | None:
-    """Return the type of a field with rows, which may be null; None for any other field."""
+    """Return the type of ``before`` or ``after`` if it is a union of a record and null; None for any other field or
+    type.
+    """
     if name not in ("before", "after") or not isinstance(type_, AvroUnion) or len(type_.branches) != 2:
         return None
     others = [(record, n) for n, record in enumerate(type_.branches) if isinstance(record, AvroRecord)]

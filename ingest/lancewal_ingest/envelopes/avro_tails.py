@@ -1,8 +1,10 @@
-"""The shape of an event's end in Avro (``tails``).
+"""Shapes of the ends of Avro events (``tails``).
 
-Two ends of one shape have the same branches, the same lengths of texts, and integers in as many bytes.  So the strict reader
-reads them alike.  The bytes that may differ are within texts, floats and integers, and none of these is refused for its value.
-Arrays and maps have no shape, nor has an operation that is not one letter.
+Two ends of one shape have the same branches, the same lengths of texts, and integers in as many bytes.  So the strict
+reader reads them alike.  The bytes that may differ are the operation, and those within texts, bytes, floats and
+integers.  None of these is refused for its value.
+
+An end with an array or a map has no shape, and neither has one whose operation is not one byte long.
 """
 
 from __future__ import annotations
@@ -27,11 +29,11 @@ from lancewal_ingest.envelopes.tails import TAIL_BYTES_MAX, Shape
 
 _ANY, _SEVEN_BITS = 255, 127
 _BYTES_OF = {"int": 4, "long": 9}
-"""Most bytes of an integer that is within its type whatever they are."""
+"""Maximum number of bytes of an integer that is surely within its type's range, whatever the bytes are."""
 
 
 class _Tail:
-    """An end of which the shape is made."""
+    """An end from which a shape is made: a cursor over its bytes, and the range of each byte."""
 
     def __init__(self, data: bytes) -> None:
         self.datum = Datum(data)
@@ -39,15 +41,15 @@ class _Tail:
         self.spans = np.zeros(len(data), np.uint8)
 
     def may_be(self, begin: int, low: int, span: int) -> None:
-        """Let the bytes from ``begin`` to the cursor be in a range."""
+        """Set the range of the bytes from ``begin`` to the cursor: from ``low`` to ``low + span``."""
         self.lows[begin : self.datum.at], self.spans[begin : self.datum.at] = low, span
 
 
 def shape_of(data: bytes, fields: Sequence[AvroField], numbers: Mapping[str, Cell]) -> Shape | None:
-    """Return the shape of an event's end, which has ``fields``; None if such ends have no shape.  Raises ``Refusal`` if
-    the end is malformed.
+    """Return the shape of an event's end; None if such ends have no shape.  Raises ``Refusal`` if the end is
+    malformed.
 
-    ``numbers``: fields whose byte positions the shape records.
+    ``fields``: the fields in the end.  ``numbers``: those whose byte positions the shape records.
     """
     if len(data) > TAIL_BYTES_MAX:
         return None
@@ -72,7 +74,9 @@ def shape_of(data: bytes, fields: Sequence[AvroField], numbers: Mapping[str, Cel
 
 
 def _opened(tail: _Tail, type_: AvroType) -> bool:
-    """Note which bytes of a value may differ; return whether it has a shape."""
+    """Read the next value of a type, and note which of its bytes may differ.  Return whether such a value can be part
+    of a shape.
+    """
     datum, cell, begin = tail.datum, SkippedCell(type_, ""), tail.datum.at
     match type_:
         case AvroRecord(parts=parts):

@@ -1,10 +1,13 @@
-"""Settings of a Debezium connector in messages of bad records: a wrong mode of the connector is the likely cause of many.
+"""Advice about settings of a Debezium connector, in messages about bad records.  A wrong mode of the connector is a
+likely cause of many bad records.
 
-1. Words are an addition to a refusal.  No value is taken or refused for them.
-2. A setting is named only if another mode of it writes the form that was found.  Each setting comes with the value to give it.
-3. Words hold nothing of a value.
+1. Advice only lengthens the message.  It does not decide whether a value is refused.
+2. A setting is named only if another mode of it writes the form that was found.  Each setting comes with the value
+   to give it.
+3. Advice holds no content of a value.
 
-JSON without schemas does not tell every mode apart: see "Types in JSON without schemas" in the page about change events.
+JSON without schemas does not tell every mode apart: see "Types in JSON without schemas" in the page about change
+events.
 """
 
 from __future__ import annotations
@@ -29,11 +32,11 @@ _ENTRIES = _SET.format("hstore.handling.mode=map")
 _UNSIGNED = _SET.format("bigint.unsigned.handling.mode=long")
 _SIGNED = (
     "The connector writes an unsigned bigint above 9223372036854775807 as a negative number. Set "
-    "bigint.unsigned.handling.mode=precise, for a column binary. With schemas it may be decimal128(20, 0), if it is no key"
+    "bigint.unsigned.handling.mode=precise, for a column binary. With schemas, a column that is no key may be decimal128(20, 0)"
 )
 _NO_SCALE = (
-    "The source's column has no scale: give it one, or make the column struct<scale: int32, value: binary>. With "
-    "decimal.handling.mode=string in the connector it is a string"
+    "The source's column has no scale: give it one, or make the table's column struct<scale: int32, value: binary>. With "
+    "decimal.handling.mode=string in the connector, the table's column is a string"
 )
 _NUMBER_TEXTS = (
     "Set decimal.handling.mode=string in the connector for decimals, time.precision.mode=isostring for times, "
@@ -47,7 +50,7 @@ _NO_TIMES = (
     "In JSON without schemas a connector writes dates and times as numbers, for columns int32 and int64. With "
     "time.precision.mode=isostring in the connector they are strings"
 )
-_BEYOND_A_DAY = "MySQL's times go from -838 to 838 hours: make the column int64, or a duration"
+_BEYOND_A_DAY = "MySQL's times go from -838 to 838 hours: make the table's column int64, or a duration"
 _TINYINT = (
     "A bool of MySQL comes as 1 or as true. Set converters=boolean and "
     "boolean.type=io.debezium.connector.binlog.converters.TinyIntOneToBooleanConverter in the connector, for a column bool"
@@ -72,12 +75,12 @@ _OF_SCHEMA: Mapping[tuple[str, str], str] = {
     ("duration", "text"): _INTERVALS,
     ("map", "text"): _ENTRIES,
 }
-"""Words for a kind of column and a kind of type that does not fit it (``_column_kind``, ``_type_kind``)."""
+"""Advice by the kind of a column and the kind of the type that does not fit it (``_column_kind``, ``_type_kind``)."""
 _DATE_OR_TIME = re.compile("-?[0-9]{2,}[-:][0-9]{2}")
 _DURATION = re.compile("-?P")
 _DECIMAL = re.compile(r"-?[0-9]+(\.[0-9]+)?")
 _PARTS = {"scale", "value"}
-"""Members of a decimal of any scale."""
+"""Members of the object or record in which a connector writes a decimal that has no fixed scale."""
 
 
 class ConnectorModes:

@@ -1,14 +1,17 @@
 """Debezium's envelope in JSON: which operation a value names, and the text of the row in it.
 
-1. The envelope is one JSON object with the members ``op`` and ``source``.  Members that no rule here names change nothing.
-2. The row is the text of the member ``after``, byte for byte.  A decoder of rows reads it, and refuses what is no row.
-3. A value that an envelope's converter writes beside rows is known by its members: a heartbeat, a transaction, a message.
-4. ``read`` looks for the members in the order in which Debezium writes them.  ``read_strictly`` reads any order, and decides
-   if ``read`` finds nothing.
+1. The envelope is one JSON object with the members ``op`` and ``source``.  Members that no rule here names change
+   nothing.
+2. The row is the text of the member ``after``, byte for byte.  A decoder of rows reads the text, and refuses what is
+   no row.
+3. The connector's converter also writes values without a row.  Heartbeats and transactions are known by their
+   members, and messages by their operation ``m``.
+4. ``read`` looks for the members in the order in which Debezium writes them.  ``read_strictly`` reads any order, and
+   decides if ``read`` returns None.
 
-Why ``read`` is right: in valid JSON no string holds an unescaped quote.  The text from ``"after":`` on is the value of that
-member, if the decoder of rows finds one JSON object in it.  What precedes and follows is parsed, and so is a row that
-nobody decodes.
+Why ``read`` is right: in valid JSON no string holds an unescaped quote.  The text from ``"after":`` on is the value
+of that member, if the decoder of rows finds one JSON object in it.  ``read`` parses the text before and after the
+row.  It parses the row too if no decoder will read the row.
 """
 
 from __future__ import annotations
@@ -36,7 +39,8 @@ _BEFORE = b'{"before":'
 _AFTER = b',"after":'
 SOURCE = b',"source":{"'
 _ONCE = (b'"op"', b'"source"')
-"""Names that stand once in an end, if they are members once.  An escape may hide a name."""
+"""Names that ``read`` requires exactly once in the text from ``source`` on, so that neither member is repeated.  An
+escape could hide a name, so ``read`` accepts no Unicode escape there."""
 _DIGITS_MAX = len(str(-(1 << 63)))
 
 
@@ -44,17 +48,17 @@ class RowEvent(NamedTuple):
     """An event about a row."""
 
     letter: str
-    """The operation.  Only ``read_strictly`` checks it."""
+    """Letter of the operation: one of ``LETTERS``."""
     row: bytes | None
     """Text of the row in ``after``; None for null."""
     has_before: bool
     """Whether the envelope has the row before the change, or its key."""
     numbers: tuple[int | None, ...] = ()
-    """Number in each member that was asked for; None for one without a whole number of 64 bits."""
+    """Integer in each member that the caller asked for; None if the member is absent or not an integer of 64 bits."""
 
 
 class OtherEvent(NamedTuple):
-    """A value that is neither a row nor an error, such as a heartbeat."""
+    """A value without a row that is no error, such as a heartbeat."""
 
     kind: str
     """One of ``outcomes.PASSED_OVER``."""
@@ -64,7 +68,8 @@ def read(value: bytes, undecoded: Collection[str] = NO_ROWS, numbers: Sequence[s
     """Read a value whose members have the order in which Debezium writes them.  Return None if ``read_strictly`` must
     read it.
 
-    ``undecoded``: operations whose row no decoder will read.  ``numbers``: see ``RowEvent``.
+    ``undecoded``: operations whose row no decoder will read.  ``numbers``: members whose integers are wanted, such as
+    ``source.lsn``.
     """
     has_before = not value.startswith(NO_BEFORE)
     try:
@@ -93,8 +98,9 @@ def read(value: bytes, undecoded: Collection[str] = NO_ROWS, numbers: Sequence[s
 
 
 def read_strictly(value: bytes, numbers: Sequence[str] = ()) -> RowEvent | OtherEvent:
-    """Read a value with its members in any order.  Raises ``Refusal`` if it is not an event.  ``numbers``: see
-    ``RowEvent``.
+    """Read a value with its members in any order.  Raises ``Refusal`` if it is not an event.
+
+    ``numbers``: members whose integers are wanted, such as ``source.lsn``.
     """
     members = parse_object(value, twice=True)
     twice = given_twice(members).intersection(_OWN)

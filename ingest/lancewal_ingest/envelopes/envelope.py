@@ -1,4 +1,4 @@
-"""The envelope around the rows of one contract."""
+"""Rules of one contract about the envelope around its rows."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from lancewal_ingest.decode.avro.schema import AvroRecord, AvroUnion
 from lancewal_ingest.decode.naming import Naming
 from lancewal_ingest.envelopes.unavailable import UnavailableValues
 
-NO_FIELD = "expected a schema whose field after is a record or null (in Avro a union of both): it holds the row"
+NO_FIELD = "expected a schema whose field 'after' holds the row: a record or null (in Avro a union of both)"
 TRUNCATED = (
-    "the source table was truncated. This record lies in one partition, and says nothing about the rows of the others: "
-    "delete them by hand, or make a new table. To go on with all rows: `lancewal table alter --on truncate=ignore`"
+    "the source table was truncated. This record lies in one partition, and says nothing about rows of other partitions. "
+    "Delete the rows by hand, or make a new table. To go on with all rows: `lancewal table alter --on truncate=ignore`"
 )
 
 
@@ -25,17 +25,19 @@ class EnvelopeRules:
 
     kind: Envelope = "none"
     skips_snapshots: bool = False
-    """Whether rows that a snapshot has read are passed over."""
+    """Whether rows that a Debezium snapshot has read are passed over."""
     placeholder: str = PLACEHOLDER
-    """Text in place of a value that the connector could not read."""
+    """Text that the connector writes in place of a value that it could not read."""
     keeps: bool = True
-    """Whether the table keeps such values: it allows patches."""
+    """Whether the contract allows patches.  Only then can a cell keep its former value if the connector could not
+    read the value."""
     as_null: bool = False
-    """Whether such a value is null where it cannot be kept."""
+    """Whether a value that the connector could not read becomes null if the cell cannot keep its former value.  If
+    false, the record is refused."""
     never: frozenset[str] = frozenset()
-    """Columns whose values are never left out."""
+    """Columns whose values a connector never leaves out (``toast: never``), by the table's names."""
     sources: Mapping[str, str] = field(default_factory=dict)
-    """Metadata of each column that the envelope fills, by the column's name."""
+    """Kind of metadata, such as ``envelope.op``, of each column that the envelope fills, by the column's name."""
 
     def unavailable(self, rows: RowSchema) -> UnavailableValues:
         """Return the rules about values that the connector could not read, for the columns of ``rows``."""
@@ -43,7 +45,9 @@ class EnvelopeRules:
         return UnavailableValues(rows, self.placeholder, never, keeps=self.keeps, as_null=self.as_null)
 
     def stand_ins(self, rows: RowSchema, naming: Naming) -> Mapping[str, str]:
-        """Return the placeholder of each JSON column that may be unavailable (``Naming.stand_ins``)."""
+        """Return ``Naming.stand_ins``: the placeholder for each column of form ``json_text`` that a connector may
+        leave out.
+        """
         may_be = {naming.fields.get(name, name) for name in rows.columns.names if name not in self.never}
         return {name: self.placeholder for name, form in naming.forms.items() if form == "json_text" and name in may_be}
 
@@ -65,7 +69,9 @@ def envelope_of(contract: Contract) -> EnvelopeRules:
 
 
 def row_of(envelope: AvroRecord) -> AvroRecord | None:
-    """Return the record type of rows within the schema of an envelope; None if the schema has none."""
+    """Return the type of the rows in an envelope: the record in the field ``after``.  Return None if the field is
+    absent, or is neither a record nor a union of one record and null.
+    """
     types = {field.name: field.type for field in envelope.fields}
     after = types.get("after")
     others = after.others if isinstance(after, AvroUnion) else [after]

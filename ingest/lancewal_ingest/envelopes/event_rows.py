@@ -1,13 +1,16 @@
-"""Rows of events, after the decoder of the format has decoded them: the same for all formats.
+"""Completion of the rows of events, after the decoder of their format has decoded them.  All formats share it.
 
-1. Only rows of created, updated and read events are decoded, and none that a snapshot has read if the contract skips them.
-2. Columns of events (``Column.metadata``) are filled: operation, times, LSN.  A cell follows from the value alone.  It is
-   null if the member is absent or no integer, or if the column does not hold the number.  No event is refused for it.
-3. An upsert and a patch set these columns, as those of Kafka's metadata (``decode.metadata``).  A delete sets none.
-4. These columns order no rows: only the offset does.  An LSN goes back after a restart of the connector, many events share
-   one, and other databases than PostgreSQL have none.
-5. Values that the connector could not read are left alone (``unavailable``).  An update without the old row does not tell
-   whether a null of a list is such a value.
+1. Only rows of created, updated and read events are decoded.  Events that a snapshot has read are passed over if the
+   contract skips snapshots.
+2. Columns from the envelope (``Column.metadata``) are filled: operation, times, LSN.  A cell follows from the value
+   alone.  The cell is null if the member is absent or not an integer, or if the column cannot hold the number.  No
+   event is refused for it.
+3. An upsert and a patch set these columns, as they set the columns of Kafka's metadata (``decode.metadata``).  A
+   delete sets none.
+4. These columns do not order rows: only the offset does.  An LSN goes back after a restart of the connector, many
+   events share one, and other databases than PostgreSQL have none.
+5. A value that the connector could not read leaves its cell as it was (``unavailable``).  In an update without the
+   old row, a null of a list may be such a value.
 """
 
 from __future__ import annotations
@@ -31,9 +34,10 @@ from lancewal_ingest.envelopes.debezium_json import LETTERS, ROWS
 from lancewal_ingest.envelopes.envelope import TRUNCATED, EnvelopeRules
 
 Numbers = tuple[npt.NDArray[np.int64], Mask]
-"""Numbers of some events, and which events have one."""
+"""Integers of some events in one member, and a mask of the events that have one.  Events without one have 0."""
 CHANGED = "source.ts_ms"
-"""Member with the time of a change in the database; of a snapshot's row, with the time of the read."""
+"""Member with the time of a change in the database, in milliseconds since 1970.  In an event that a snapshot has
+read, it is the time of the read."""
 _PREFIX = "envelope."
 ROW, DELETE = "row", "delete"
 """Kinds of events that are not passed over."""
@@ -41,14 +45,14 @@ ROW, DELETE = "row", "delete"
 
 @dataclass(frozen=True, slots=True)
 class EventFacts:
-    """Facts about events apart from their rows, by the events' indexes."""
+    """Facts about some events, apart from their rows.  Each array has one item per event."""
 
     letters: npt.NDArray[np.str_]
-    """Operation of each event; empty if it is not known."""
+    """Letter of each event's operation, such as ``u``; empty if it is not known."""
     has_before: Mask
     """Whether an event has the row before the change, or its key."""
     numbers: Mapping[str, Numbers]
-    """Numbers of the events in each member that ``EventRows.members`` names."""
+    """Integers of the events, by the member that holds them (``EventRows.members``)."""
 
     @staticmethod
     def none(count: int, members: Iterable[str]) -> EventFacts:
@@ -73,23 +77,29 @@ class EventFacts:
 
 
 class EventRows:
-    """Fills event columns and unavailable values in decoded rows.  ``rows``: the columns of one table."""
+    """Completes decoded rows of one table: fills columns from the envelope, and handles values that the connector
+    could not read.
+
+    ``rows``: the columns of the table.
+    """
 
     def __init__(self, rows: RowSchema, envelope: EnvelopeRules) -> None:
         self._types = {rows.columns.get_field_index(name): rows.columns.field(name).type for name in envelope.sources}
         self._members = [source.removeprefix(_PREFIX) for source in envelope.sources.values()]
-        """Member of events for each column of ``_types``."""
+        """Name of the event's member that fills each column of ``_types``, in that order."""
         self._unavailable = envelope.unavailable(rows)
         self.members: Sequence[str] = sorted({*self._members} - {"op"})
-        """Members of events with numbers that the columns need: ``ts_ms``, ``source.ts_ms``, ``source.lsn``."""
+        """Members with integers that columns need, in order: those of ``ts_ms``, ``source.ts_ms`` and ``source.lsn``
+        that have a column."""
         self.decoded = ROWS - {"r"} if envelope.skips_snapshots else ROWS
         """Operations whose rows are decoded."""
 
     def what(self, letter: str, *, has_row: bool, word: str) -> str:
-        """Return what an event is: ``ROW``, ``DELETE``, or the kind of an event that is passed over.
+        """Return the kind of an event: ``ROW``, ``DELETE``, or the kind under which it is passed over.
 
-        ``letter``: its operation.  ``word``: what the format calls a part of an envelope.  Raises ``Refusal`` for an event
-        that is none of these.
+        ``letter``: the operation.  ``has_row``: whether ``after`` holds a row.  ``word``: what messages call a part
+        of the envelope, ``member`` or ``field``.  Raises ``Refusal`` for a truncate, an unknown operation, or a
+        missing row.
         """
         match letter:
             case "m":
@@ -107,8 +117,9 @@ class EventRows:
         return ROW
 
     def finished(self, decoded: DecodedValues, facts: EventFacts) -> DecodedValues:
-        """Return the decoded rows in the form in which the table stores them.  ``facts``: about the events of these
-        rows.
+        """Return the decoded rows in the form in which the table stores them (guarantees 2 and 5).
+
+        ``facts``: about the events to which ``DecodedPart.indexes`` refer.
         """
         others, refused = Counter(decoded.other_names), [*decoded.refused]
         parts = [self._part(part, facts.some(part.indexes), others, refused) for part in decoded.parts]

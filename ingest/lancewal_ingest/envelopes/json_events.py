@@ -1,14 +1,17 @@
-"""Debezium's envelope over JSON, with schemas (``connect-json``) and without: rows are decoded by the same code as others.
+"""Decoder of Debezium's envelope in plain JSON and in Kafka Connect's JSON with schemas (``connect-json``).
 
-1. Created, updated and read rows are upserts of the row in ``after``.
-2. A delete names no row: the record's key does (``DecodedValues.deletes``).  The row in ``before`` is not looked at, since it
-   may hold the defaults of columns instead of their values.
-3. A truncate is refused as ``truncate``, and the contract decides about it.
-4. Heartbeats, transactions and messages are passed over, and so are rows of snapshots if the contract skips them.
-5. Rows are finished as those of other formats (``event_rows``).
-6. One of the last changes tells its time (``DecodedValues.changed_ms``).
-7. The result for a value depends on the value alone.  ``debezium_json.read_strictly`` defines it.  Three looks give the same:
-   ends that are alike are compared (``tails``), other values are read by ``read``, and ``read_strictly`` decides on the rest.
+1. Created, updated and read rows are upserts of the row in ``after``.  The code that decodes rows without an
+   envelope decodes them.
+2. A delete names no row: the record's key does (``DecodedValues.deletes``).  The row in ``before`` is not looked at,
+   since it may hold the defaults of columns instead of their values.
+3. A truncate is refused as ``truncate``.  The contract says what follows (``on_truncate``).
+4. Heartbeats, transactions and messages are passed over.  Rows of snapshots are passed over too if the contract
+   skips them.
+5. ``event_rows`` completes the decoded rows, as for other formats.
+6. ``DecodedValues.changed_ms`` is the time of one of the newest changes.
+7. The result for a value depends on the value alone.  ``debezium_json.read_strictly`` defines it, and two quicker
+   ways give the same result.  Ends that are alike are compared (``tails``).  ``debezium_json.read`` reads other
+   values, and leaves the rest to ``read_strictly``.
 """
 
 from __future__ import annotations
@@ -54,25 +57,25 @@ from lancewal_ingest.envelopes.tails import Shape, Shapes, starting
 from lancewal_kafka.headers import HeaderList
 
 _NOT_READ = ("not_json", "not_an_object")
-"""Kinds of rows that ``read`` may have found in a wrong place."""
+"""Kinds of refusals of a row whose text may have been cut out at the wrong place, by ``read`` or by a shape."""
 _NO_JSON = "member after: expected a row in JSON"
 
 
 @dataclass(slots=True)
 class _WithoutRow:
-    """Values without a row, by their indexes."""
+    """Values that hold no row to decode."""
 
     kinds: dict[str, list[int]] = field(default_factory=dict)
-    """Deletes, and values that are passed over, by kind."""
+    """Indexes of the values that are deletes or are passed over, by kind."""
     refused: list[RefusedValue] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """Values with rows."""
+    """Values that hold a row, with the JSON text of each row and the facts of its event."""
 
     at: Indexes
-    """Their places among the values."""
+    """Index of each row's value among all values, in ascending order."""
     texts: list[bytes]
     facts: EventFacts
 
@@ -88,14 +91,18 @@ class _Rows:
 
 
 class EventTexts:
-    """Decoder of JSON texts in Debezium's envelope.  ``rows`` decodes the rows in them."""
+    """Decoder of JSON texts in Debezium's envelope.
+
+    ``rows`` decodes the rows in them.  ``events`` completes the decoded rows.
+    """
 
     def __init__(self, rows: TextDecoder, events: EventRows) -> None:
         self._rows = rows
         self._event_rows = events
         self._undecoded = LETTERS - events.decoded
         self._letter_of = np.array([letter if (letter := chr(byte)) in events.decoded else "" for byte in range(256)])
-        """The operation that a byte names; empty if it is none whose rows are decoded."""
+        """For each value of a byte, the operation that it names; empty if the byte names none whose rows are decoded.
+        """
         self._shapes = Shapes()
 
     def decode(self, payloads: Sequence[bytes], ops: Ops) -> DecodedValues:
@@ -124,7 +131,7 @@ class EventTexts:
         return self._event_rows.finished(found, rows.facts).at(rows.at)
 
     def _by_shape(self, values: Sequence[bytes]) -> tuple[_Rows, Sequence[int]]:
-        """Return the rows of values whose ends have shapes, and the places of the other values."""
+        """Return the rows of values whose ends have shapes, and the indexes of the other values."""
         count, members, begin = len(values), self._event_rows.members, len(NO_BEFORE)
         sizes = lengths(values)
         data, ends = np.frombuffer(b"".join(values), np.uint8), np.cumsum(sizes)
@@ -158,7 +165,11 @@ class EventTexts:
     def _one_by_one(
         self, values: Sequence[bytes], places: Iterable[int], others: _WithoutRow, *, strictly: bool
     ) -> _Rows:
-        """Look at the values at these places.  Return those with rows, and add the rest to ``others``."""
+        """Read the values at ``places`` one by one.  Return those with rows, and add the others to ``others``.
+
+        ``strictly``: whether ``read_strictly`` reads all of them.  If false, it reads those that ``read`` leaves to
+        it.
+        """
         at, found = list[int](), list[RowEvent]()
         for place in places:
             quick = None if strictly else read(values[place], self._undecoded, self._event_rows.members)
@@ -191,7 +202,7 @@ class EventTexts:
 
 
 def _certain(decoded: DecodedValues) -> DecodedValues:
-    """Return a result without the rows that may have been found in a wrong place."""
+    """Return a result without the refusals of rows that may have been cut out at the wrong place."""
     return replace(decoded, refused=[one for one in decoded.refused if one.kind not in _NOT_READ])
 
 
@@ -201,7 +212,9 @@ def _numbers(found: Sequence[int | None]) -> Numbers:
 
 
 def _changed_ms(payloads: Sequence[bytes], rows: _Rows, deletes: Sequence[int]) -> int:
-    """Return the time of the last change among the payloads; 0 if there is none, or it tells no time."""
+    """Return the time of the last change among the payloads, in milliseconds since 1970.  Return 0 if there is no
+    change, or if it tells no time.
+    """
     last = max([*rows.at[rows.facts.letters != "r"][-1:].tolist(), *deletes[-1:]], default=None)
     if last is None:
         return 0

@@ -1,8 +1,11 @@
-"""The shape of an event's end in JSON (``tails``).
+"""Shapes of the ends of JSON events (``tails``).
 
-Two ends of one shape differ in digits alone: those of numbers, and those in texts that are values.  A longer number
-never begins with 0.  So other digits leave JSON valid, and change neither names nor what else ``debezium_json.read`` looks at.
-Ends with a name twice, with a blank behind a text, or with an escaped operation, have no shape.
+Two ends of one shape differ only in the letter of the operation and in digits.  The digits are those of numbers, and
+those within texts that are values.  The first digit of a number with several digits is never 0.  So other digits
+leave the JSON valid.  They change neither names nor what else ``debezium_json.read`` looks at.
+
+Some ends have no shape.  In them a name is repeated or has a dot or a backslash, a blank follows a text, or the
+operation is escaped.  An end of more than ``TAIL_BYTES_MAX`` bytes has none either.
 """
 
 from __future__ import annotations
@@ -20,15 +23,16 @@ _TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|-?[0-9][-+.0-9eE]*|[{}\[\]]')
 _DIGITS = re.compile(rb"[0-9]+")
 _WHOLE = re.compile(rb"-?[0-9]+")
 _WHOLE_BYTES_MAX = 18
-"""Most bytes of a number that is read here: it fits into 64 bits, whatever its digits are."""
+"""Maximum length in bytes of an integer that ``whole_numbers`` reads.  Any integer of this length fits into 64 bits."""
 _ZERO, _NINE = ord("0"), 9
 _LETTER, _LETTERS, _LETTER_BYTES = ord("a"), 25, len(b'"c"')
 
 
 def shape_of(text: bytes, numbers: Collection[str]) -> Shape | None:
-    """Return the shape of the end of an event that ``debezium_json.read`` accepted: ``,"source":{`` and all after it.
+    """Return the shape of the end of an event that ``debezium_json.read`` accepted; None if the end has no shape.
 
-    ``numbers``: members whose byte positions the shape records, if they hold integers.
+    ``text``: the end, which is ``,"source":{`` and all after it.  ``numbers``: members whose byte positions the shape
+    records, if they hold integers.
     """
     if len(text) > TAIL_BYTES_MAX:
         return None
@@ -71,7 +75,9 @@ def shape_of(text: bytes, numbers: Collection[str]) -> Shape | None:
 
 
 def whole_numbers(data: Bytes, starts: Indexes, shape: Shape, name: str) -> npt.NDArray[np.int64]:
-    """Return the integer in one member of each end.  ``starts``: the index where each end begins."""
+    """Return the integer in the member ``name`` of each end.  ``starts``: the index in ``data`` where each end
+    begins.
+    """
     place = shape.numbers[name]
     negative = shape.lows[place.start] == ord("-")
     digits = np.arange(place.start + negative, place.stop)
@@ -81,6 +87,6 @@ def whole_numbers(data: Bytes, starts: Indexes, shape: Shape, name: str) -> npt.
 
 
 def _free(lows: Bytes, spans: Bytes, text: bytes, begin: int, end: int) -> None:
-    """Let digits be other digits."""
+    """Allow any digit in place of each digit from ``begin`` to before ``end``."""
     for digits in _DIGITS.finditer(text, begin, end):
         lows[slice(*digits.span())], spans[slice(*digits.span())] = _ZERO, _NINE

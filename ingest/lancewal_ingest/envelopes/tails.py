@@ -1,15 +1,16 @@
-"""Ends of values that are alike: one look at many of them, in place of a look at each.
+"""Ends of events that are alike: one comparison for many of them, instead of a parse of each.
 
-Behind the row of an event stand its source, its operation and times.  In one topic most of their bytes are those of the
-event before: texts have the same lengths, and numbers as many digits.
+The *end* of an event is the bytes after its row: the source, the operation and times.  In one topic most of these
+bytes repeat from event to event.  Texts have the same lengths, and numbers as many digits.
 
-1. A *shape* says for each byte of an end in which range it is.  A value *has* the shape if its last bytes are in these
+1. A *shape* has a range of values for each byte of an end.  A value *has* the shape if its last bytes are in these
    ranges, and do not begin before its row.
-2. A shape is made from one value, by code that knows the format.  Every end that has the shape is good too, with each field at
-   the same place.
-3. An end that has the shape need not be the end of the value: the row before it must be read, and must stop there.
-4. Values that have no known shape are left to the caller.  Shapes are made of them, a few for each call.
-5. Temporaries take a few times ``_AT_ONCE`` bytes, and a shape has at most ``TAIL_BYTES_MAX``.
+2. Code that knows the format makes a shape from one value.  Every end that has the shape is valid too, and has each
+   field at the same place.
+3. Bytes that have a shape need not be the whole end of the value.  The row before them must be read, and must stop
+   where they begin.
+4. Values that have no known shape are left to the caller.  In each call, a few of them become new shapes.
+5. Temporary arrays take a few times ``_AT_ONCE`` bytes.  A shape has at most ``TAIL_BYTES_MAX`` bytes.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from lancewal_ingest.decode.value_decoder import Indexes, Mask
 
 TAIL_BYTES_MAX = 4096
 FEW = 16
-"""Values that are not worth a look at many."""
+"""Maximum number of values that are read one by one, because comparing them with shapes does not pay."""
 _KNOWN_MAX = 8
 _MADE_MAX = 4
 _AT_ONCE = 1 << 18
@@ -38,12 +39,16 @@ class Shape:
     lows: Bytes
     spans: Bytes
     letter: int
-    """Place of the operation, which has one byte."""
+    """Index of the operation in the end.  The operation has one byte."""
     numbers: dict[str, slice]
-    """Bytes of each number that was asked for."""
+    """Slice of the end that holds each number, by the name of its member or field: the numbers that were asked for."""
 
     def of(self, data: Bytes, firsts: Indexes, ends: Indexes) -> Mask:
-        """Return which values have this shape.  ``firsts``: where their rows begin.  ``ends``: where the values end."""
+        """Return a mask of the values that have this shape.
+
+        ``data``: the bytes of all values.  ``firsts`` and ``ends``: the indexes in ``data`` where the rows begin, and
+        where the values end.
+        """
         count = len(self.lows)
         has: Mask = ends - firsts >= count
         places = np.flatnonzero(has)
@@ -70,8 +75,10 @@ class Shapes:
     def found(
         self, data: Bytes, firsts: Indexes, ends: Indexes, make: Callable[[int], Shape | None]
     ) -> Iterator[tuple[Shape, Indexes]]:
-        """Yield each shape with the indexes of the values that have it.  ``make``: makes a shape from the value at an
-        index.
+        """Yield each shape with the indexes of the values that have it.  Values in no shape are left out.
+
+        ``data``, ``firsts``, ``ends``: see ``Shape.of``.  ``make``: returns the shape of the value at an index; None
+        if it has none.
         """
         left = np.arange(len(ends))
         counts: dict[Shape, int] = {}
@@ -93,6 +100,8 @@ class Shapes:
 
 
 def starting(data: Bytes, begins: Indexes, ends: Indexes, with_: bytes) -> Mask:
-    """Return which values start with the bytes ``with_``."""
+    """Return a mask of the values that start with the bytes ``with_``.  ``begins`` and ``ends``: bounds of the values
+    in ``data``.
+    """
     lows = np.frombuffer(with_, np.uint8)
     return Shape(lows, np.zeros(len(lows), np.uint8), 0, {}).of(data, begins, np.minimum(begins + len(lows), ends))

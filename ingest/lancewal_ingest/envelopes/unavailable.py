@@ -1,14 +1,16 @@
 """Values that a connector could not read: PostgreSQL leaves a large value that did not change out of its log (TOAST).
 
-Debezium writes a *placeholder* in its place.  Guarantees
+Debezium writes a *placeholder* in place of such an *unavailable* value.  Guarantees
 
 1. No placeholder becomes a cell.  It is looked for in decoded columns, so all formats follow the same rules.
-2. An update with placeholders is a patch that has every column but those.  So the former values stay, whatever holds them.
-3. A value is refused as ``unavailable_value`` if the former cell cannot be kept: the row is new, or the contract allows no
-   patches.  So is one that cannot be recognised.  A null of a list or vector in an update without the old row may be
-   such a value.
-4. With the policy ``ignore`` nothing is refused, and such a cell is null.
-5. A column that is never unavailable is not looked at: a null is a null, and the placeholder's text is a text.
+2. An update with placeholders becomes a patch that sets every column but those with a placeholder.  So their cells
+   keep the former values, wherever these are stored.
+3. A value is refused as ``unavailable_value`` if the former cell cannot be kept: the row is new, or the contract
+   allows no patches.  A null of a list or vector, in an update without the old row, may be an unavailable value.
+   Such a value is refused too.
+4. With the policy ``ignore`` (``on_unavailable_value``) nothing is refused, and a cell that cannot be kept is null.
+5. Columns that a connector never leaves out are not looked at.  A null in them is a null, and the placeholder's text
+   is a text.
 
 | type of the column | placeholder |
 |---|---|
@@ -51,21 +53,25 @@ _ADVICE = (
 
 @dataclass(frozen=True, slots=True)
 class _Unavailable:
-    """Cells of one column that are unavailable."""
+    """Cells of one column whose values are unavailable, or may be.  ``recognised``: a mask of the rows that have a
+    placeholder.
+    """
 
     place: int
     name: str
     recognised: Mask
     unclear: Mask
-    """Nulls that may be unavailable values."""
+    """Mask of the rows that have a null which may be an unavailable value."""
 
 
 class UnavailableValues:
-    """Rules about unavailable values in one table.  ``never``: the columns that are never unavailable, by the table's
-    names.
+    """Rules about unavailable values in one table.
 
-    ``keeps``: whether former values may be kept, because the contract allows patches.  ``as_null``: whether a cell that
-    cannot be kept becomes null, instead of its row being refused.
+    ``placeholder``: the text that the connector writes for such a value.  ``never``: the columns that are never
+    unavailable, by the table's names.
+
+    ``keeps``: whether former values may be kept, because the contract allows patches.  ``as_null``: whether a cell
+    that cannot be kept becomes null, instead of its row being refused.
     """
 
     def __init__(
@@ -101,8 +107,8 @@ class UnavailableValues:
         """Return the rows of a part in which unavailable cells keep their former values.  Rows for which this is
         impossible are added to ``refused``.
 
-        ``updates``: the rows whose former values may be kept.  ``unclear``: the rows in which a null of a list may be
-        an unavailable value.
+        ``updates``: a mask of the rows that may have former values.  ``unclear``: a mask of the rows in which a null
+        of a list may be an unavailable value.  ``counts`` gets the number of placeholders in each column.
         """
         found = list(self._found(part, unclear))
         if not found:
@@ -142,7 +148,7 @@ class UnavailableValues:
                 yield _Unavailable(place, name, nothing if recognised is None else recognised, maybe)
 
     def _recognised(self, column: pa.Array, type_: pa.DataType) -> Mask | None:
-        """Return the cells that are the placeholder; None if none is."""
+        """Return a mask of the cells that hold the placeholder; None if none does."""
         if type_ in _TEXTS:
             return _mask(pc.is_in(column, value_set=self._texts.cast(type_)))
         if type_ in _BYTES:
@@ -163,7 +169,10 @@ class UnavailableValues:
         return None
 
     def _of_lists(self, lists: pa.Array, wanted: pa.Array, size: int) -> Mask | None:
-        """Return the lists of ``size`` items whose first one is wanted; None if there are none."""
+        """Return a mask of the lists that have ``size`` items, the first of them wanted; None if there are none.
+
+        ``wanted``: for each item of all lists, whether it is the placeholder.
+        """
         hits = _mask(wanted.fill_null(False))
         if hits is None:
             return None
@@ -181,7 +190,10 @@ class UnavailableValues:
         return found if found.any() else None
 
     def _present(self, has: npt.NDArray[np.bool_], patched: Mask) -> pa.Array:
-        """Return the bitmaps of patches, which have the columns of ``has``."""
+        """Return ``DecodedPart.present``: a bitmap for each row in ``patched``, null for the others.
+
+        ``has``: for each column, a mask of the rows that set it.
+        """
         names = self._rows.columns.names
         known: dict[bytes, bytes] = {}
         found: list[bytes | None] = [None] * len(patched)

@@ -1,14 +1,14 @@
 """Rows that a connector has taken out of their envelope (Debezium's ExtractNewRecordState), in any format of values.
 
-1. A value is the row itself.  A record without a value deletes the row of its key.  So does the JSON ``null``, and a payload
-   of null: a converter writes them where the connector has put no row.
-2. A member ``__deleted`` with the text ``true`` makes a value a delete of its key's row, whatever else it holds: in place of
-   cells that it does not know, a connector writes values that no column takes.  With the text ``false`` it says nothing.  The
-   member is no column.
-3. Values that the connector could not read are left alone (``unavailable``).  Nothing tells an update from a new row, so each
-   row counts as an update, but for the first one of a changed key.
-4. Heartbeats have no row in them, and are passed over.  So are transactions in plain JSON.  Only a value that is no row is
-   looked at.
+1. A value is the row itself.  A record without a value deletes the row of its key.  So does the JSON ``null``, and a
+   payload of null: a converter writes them if the connector has put no row there.
+2. A member ``__deleted`` with the text ``true`` makes a value a delete of its key's row, whatever else the value
+   holds.  For cells that the connector does not know, it writes values that no column takes.  With the text ``false``
+   the member has no effect.  The member is not a column.
+3. A value that the connector could not read leaves its cell as it was (``unavailable``).  A row does not say whether
+   it is an update or new.  Each row counts as an update, except the first one after its key changed.
+4. Heartbeats hold no row, and are passed over.  So are transactions in plain JSON.  Only values that are refused as
+   rows are checked for this.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ from lancewal_ingest.envelopes.envelope import EnvelopeRules
 
 DELETED = "__deleted"
 MakeDecoder = Callable[[RowSchema, Naming], ValueDecoder]
-"""Function that returns the decoder of a format for columns."""
+"""Function that makes a format's decoder of rows with the given columns and names."""
 OLD_KEY = "__debezium.oldkey"
-"""Header of the first record of a changed key, whose row has no former values under the new key."""
+"""Header of the first record after a row's key has changed.  Its row has no former values under the new key."""
 _TIMES = ("ts_ms", "ts_us", "ts_ns")
-"""Members of a heartbeat, of which the first is always there."""
+"""Members of a heartbeat.  The first of them is in every heartbeat."""
 _NONE: Indexes = np.zeros(0, np.int64)
 _MAYBE_NO_ROW = frozenset({"missing_key", "unknown_column"})
-"""Kinds of refusals of a value that holds something else than a row."""
+"""Kinds of refusals that a value without a row, such as a heartbeat, may get."""
 
 
 class UnwrappedRows:
@@ -63,11 +63,11 @@ class UnwrappedRows:
     tells_operations = True
 
     def __init__(self, make: MakeDecoder, rows: RowSchema, naming: Naming, envelope: EnvelopeRules) -> None:
-        """Raises ``InvalidSchema`` if a column has the name of the member ``__deleted``."""
+        """Make the decoder.  Raises ``InvalidSchema`` if a column has the name of the member ``__deleted``."""
         if DELETED in rows.called(naming.fields).columns.names:
             raise InvalidSchema(
-                f"column {DELETED!r}: with table.format.envelope debezium-unwrapped this member says that a row was deleted. "
-                "Give the column another name, and leave the member out of its field"
+                f"a column has the name or the field {DELETED!r}. With table.format.envelope debezium-unwrapped, the member of "
+                "this name says that a row was deleted. Give the column another name or field"
             )
         self._key = frozenset(rows.called(naming.fields).primary_key)
         self._inner = inner = make(*_with_deleted(rows, naming))
@@ -75,7 +75,7 @@ class UnwrappedRows:
         self.names_schemas, self.schemas_have_fields = inner.names_schemas, inner.schemas_have_fields
         self.schemas_of, self.other_format = inner.schemas_of, inner.other_format
         self._deletes = make(*_only_deleted(naming))
-        """Decoder of that member alone."""
+        """Decoder that reads the member ``__deleted`` alone, and passes all others over."""
         self._heartbeats = None if self._key & {*_TIMES} else make(*_only_times())
         self.names: Collection[str] = [name for name in self._inner.names if name != DELETED]
         self._unavailable = envelope.unavailable(rows)
@@ -104,7 +104,7 @@ class UnwrappedRows:
     def _without_rows(
         self, decoded: DecodedValues, values: Sequence[bytes], headers: HeaderValues, places: Places | None
     ) -> DecodedValues:
-        """Return what becomes of the refused values: deletes, values that are passed over, and refusals."""
+        """Divide the refused values into deletes, values that are passed over, and refusals."""
         if not decoded.refused:
             return DecodedValues([], [])
         said = _firsts(_again(self._deletes, decoded.refused, values, headers, places))
@@ -140,7 +140,10 @@ class UnwrappedRows:
         return None if kind == "heartbeat" and self._key & members.keys() else kind
 
     def _divided(self, part: DecodedPart, refused: list[RefusedValue]) -> tuple[DecodedPart, Indexes]:
-        """Return the rows of a part, and the indexes of its deletes; append values with another text to ``refused``."""
+        """Return the rows of a part, and the indexes of its deletes.
+
+        Values whose ``__deleted`` is neither ``true`` nor ``false`` are added to ``refused``.
+        """
         *columns, deleted = part.columns
         part = replace(part, columns=columns)
         if deleted.null_count == len(deleted):
@@ -159,7 +162,9 @@ def _again(
     headers: HeaderValues,
     places: Places | None,
 ) -> DecodedValues:
-    """Return what another decoder makes of the refused ones among some values."""
+    """Decode the values that were refused with another decoder, and return its result.  ``values``: all values of the
+    batch.
+    """
     at, some = np.array([one.place for one in refused], np.int64), [values[one.place] for one in refused]
     named = {name: array.take(pa.array(at)) for name, array in headers.items()}
     there = None if places is None else places.of(at)
@@ -167,7 +172,7 @@ def _again(
 
 
 def _firsts(found: DecodedValues) -> dict[int, object]:
-    """Return the first column of each row, by the place of its value."""
+    """Return the cell of each row in the first column, by the index of the row's value."""
     return {
         place: cell
         for part in found.parts
@@ -176,7 +181,7 @@ def _firsts(found: DecodedValues) -> dict[int, object]:
 
 
 def _is_null(refused: RefusedValue, value: bytes) -> bool:
-    """Return whether a value was refused since it is null, or has a payload of null."""
+    """Return whether a value was refused because it is null, or because its payload is null."""
     return refused.kind == "null_value" or (refused.kind == "not_an_object" and value.strip(BLANKS) == b"null")
 
 
@@ -188,7 +193,7 @@ def _only_deleted(naming: Naming) -> tuple[RowSchema, Naming]:
 
 
 def _only_times() -> tuple[RowSchema, Naming]:
-    """Return the columns of heartbeats, and their names."""
+    """Return the members of a heartbeat as columns, and no other names."""
     columns = pa.schema([pa.field(name, pa.int64(), nullable=name != _TIMES[0]) for name in _TIMES])
     return RowSchema(columns, _TIMES[:1], ()), Naming()
 

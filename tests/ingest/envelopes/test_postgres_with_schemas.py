@@ -271,7 +271,7 @@ def test_rows_that_are_not_beside_a_null_in_their_union(number: int, after: obje
     found = decoder.decode([written(event(op, ROW), schema, number) for op in "cud"], np.zeros(3, np.uint8))
     assert {(one.place, one.kind) for one in found.refused} == {(0, "envelope"), (1, "envelope")}
     assert {one.message for one in found.refused} == {
-        "expected a schema whose field after is a record or null (in Avro a union of both): it holds the row"
+        "expected a schema whose field 'after' holds the row: a record or null (in Avro a union of both)"
     }
     assert found.deletes.tolist() == [2]
 
