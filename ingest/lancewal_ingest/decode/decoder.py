@@ -1,16 +1,17 @@
 """Decode consumed records into a WAL batch, whatever the format of their values.
 
-1. Each record is one row, one ``Rejected``, or is passed over.  A ``Rejected`` names the first check that failed.  The
-   order is: size, headers, operation, whether the record needs a value, and then the checks of the format
-   (``value_decoder``), which alone passes values over.
-2. A record without a value deletes the row of its Kafka key, if ``record_keys`` say which row that is.  They also
-   refuse rows whose key is that of another row, or has a form that the contract does not list.  A value that tells that it is
-   a delete deletes likewise.
-3. A delete keeps only the values of the primary key.
-4. The format gets records of at most ``PIECE_BYTES`` at a time, by their weight (``weight``).
-5. A record whose row is too large for any segment is rejected as ``too_large``, whatever its neighbours are.
-6. Columns of metadata are filled from each record (``metadata``), and a format gets the headers that it names.
-7. No Python function is called for a single record whose only header that counts is ``lancewal.op`` (``headers``).
+1. Each record is one row, one ``Rejected``, or is passed over.  A ``Rejected`` names the first check that failed.
+   The order is: size, headers, operation, whether the record needs a value, and then the checks of the format
+   (``value_decoder``).  Only the format passes records over.
+2. A record without a value deletes the row of its Kafka key, if ``record_keys`` says which row that is.  A value that
+   says that it is a delete has the same effect.
+3. A row is refused if its Kafka key is that of another row, or has a form that the contract does not list
+   (``record_keys``).
+4. A delete keeps only the values of the primary key.
+5. The format gets records of at most ``PIECE_BYTES`` at a time, by their weight (``weight``).
+6. A record whose row is too large for any segment is rejected as ``too_large``, whatever its neighbours are.
+7. Columns of metadata are filled from each record (``metadata``), and a format gets the headers that it names.
+8. No Python function is called for a single record whose only header that counts is ``lancewal.op`` (``headers``).
 
 Records of several regions may come together: the result for a record does not depend on its neighbours.
 """
@@ -81,7 +82,7 @@ class Decoder:
         """Return the rows and the rejections of ``records``, and the counts of records that are passed over.  The
         records may be of several regions.
 
-        ``lies``: the partition of each record; None if no column holds the partition.
+        ``lies``: the partition in which each record lies; None if no column holds the partition.
         """
         headers = HeaderColumns(records.headers)
         # Twice as fast as pa.array over the list.
@@ -137,9 +138,11 @@ class Decoder:
         return found
 
     def _ops(self, records: Records, headers: HeaderColumns, rejected: dict[int, Rejected]) -> tuple[Ops, list[int]]:
-        """Return each record's ``Op``, and the records that delete the row of their key since they have no value.
+        """Return each record's ``Op``, and the indexes of the records that have no value and so delete the row of
+        their key.
 
-        ``ASIDE``: the format gets no value of the record.  Records that are bad are added to ``rejected``."""
+        The format gets no value of a record whose ``Op`` is ``ASIDE``.  Bad records are added to ``rejected``.
+        """
         ops, without_value = self._plain_ops(records, headers), list[int]()
         for index in np.flatnonzero(ops == ASIDE).tolist():
             try:
@@ -246,7 +249,7 @@ class Decoder:
         return found
 
     def _no_delete(self, cells: Cells | None) -> Refusal | None:
-        """Return why these cells are no primary key; None if they are one."""
+        """Return why these cells are not a primary key; None if they are one."""
         if cells is None or len(cells) != len(self._rows.primary_key) or None in cells:
             return Refusal("null_value", "expected a value: the Kafka key does not give the whole primary key")
         for name, cell in zip(self._rows.primary_key, cells, strict=True):
@@ -257,7 +260,9 @@ class Decoder:
         return None
 
     def _wrong_keys(self, reader: RecordKeys, given: GivenKeys, rows: pa.RecordBatch) -> Wrong:
-        """Return the refusals of keys that are not those of their rows, and of missing keys if deletes need them."""
+        """Return the refusals of keys that do not match their rows, by index.  A missing key is refused too if values
+        tell operations.
+        """
         wrong = reader.wrong(given, rows)
         if not self._values.tells_operations or None not in given.keys:
             return wrong

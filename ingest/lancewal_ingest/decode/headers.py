@@ -1,8 +1,8 @@
 """Kafka headers of many records at once: which of them count for lancewal, and how long they are.
 
 1. No Python code runs for a single header.  Each distinct name is looked at once.
-2. A name counts if it begins with ``lancewal.``, in any case, if it is one that only a cut dead letter has, or if it
-   could not be read.  ``operations`` says what such a header means.  All other headers change nothing.
+2. A name counts in three cases: it begins with ``lancewal.``, in any case; only a cut dead letter has such a header;
+   or the name could not be read.  ``operations`` says what such a header means.  All other headers change nothing.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ASIDE = 255
 
 _PLAIN_VALUES = pa.array([name for name in OPS if name is not None], pa.binary())
 _PLAIN_OPS = np.array([*OPS.values(), ASIDE], np.uint8)
-"""For each of these values its operation, and ``ASIDE`` for all others."""
+"""Operation of each item of ``_PLAIN_VALUES``, and then ``ASIDE``, which stands for any other value of the header."""
 
 
 class HeaderColumns:
@@ -36,7 +36,7 @@ class HeaderColumns:
         headers = of_records if isinstance(of_records, MessageHeaders) else MessageHeaders(of_records)
         column = headers.column
         self._ends: Sizes = np.zeros(len(headers) + 1, np.int64)
-        """Place of the first header of each record, and behind it the number of all."""
+        """Index of the first header of each record, followed by the number of all headers."""
         self._names, self._values = pa.array([], pa.string()), pa.array([], pa.binary())
         if column is not None:
             ends = column.offsets.to_numpy()
@@ -50,7 +50,7 @@ class HeaderColumns:
 
     @cached_property
     def _owners(self) -> Sizes:
-        """For each header the place of its record."""
+        """Index of the record that has each header."""
         return np.repeat(np.arange(len(self._ends) - 1), np.diff(self._ends))
 
     @cached_property

@@ -1,13 +1,15 @@
 """Columns that are filled from Kafka's metadata of each record (``Column.metadata``).
 
-Columns from the envelope of values come filled (``envelopes.event_rows``).  Here they only count for patches and growth.
+Columns from the envelope of values are filled elsewhere (``envelopes.event_rows``).  Here they only count for patches
+and growth.
 
-1. A cell follows from the record alone: its topic's name, partition, offset, time, key and headers.  So a record that is read
-   again gives the same cell, in whatever batch it comes.
-2. An upsert and a patch set these columns, and a patch counts them among those that it carries.  A delete sets none.
-3. Of several headers of one name the last one counts, as for Kafka's ``Headers.lastHeader``.  A record without the header,
-   without a key or without a time gives null.  (Kafka's time of such a record is -1.)  So does a time after the year 9999,
-   which Python and JSON do not hold: a producer may have given microseconds.
+1. A cell follows from the record alone: its topic's name, partition, offset, time, key and headers.  So a record that
+   is read again gives the same cell, in whatever batch it comes.
+2. An upsert and a patch set these columns.  The bitmap of a patch (``DecodedPart.present``) has them.  A delete sets
+   none.
+3. Of several headers of one name the last one counts, as for Kafka's ``Headers.lastHeader``.  A record without the
+   header, without a key or without a time gives null.  (Kafka's time of such a record is -1.)  A time after the year
+   9999, which Python and JSON do not hold, gives null too: a producer may have given microseconds.
 4. A key or header that a string column cannot hold, since it is not UTF-8, gives null, and is counted.
 """
 
@@ -40,7 +42,7 @@ class MetadataColumns:
     """The columns of one table that are filled from metadata."""
 
     def __init__(self, rows: RowSchema, sources: Mapping[str, str], topic: str) -> None:
-        """``sources``: the kind of metadata for each such column, by the column's name."""
+        """``sources``: the kind of metadata, such as ``kafka.offset``, for each such column, by the column's name."""
         self._rows = rows
         self._sources = {
             rows.columns.get_field_index(name): source for name, source in sources.items() if not is_of_envelope(source)
@@ -59,12 +61,13 @@ class MetadataColumns:
     def arrays(
         self, records: Records, headers: HeaderColumns, lies: Partitions
     ) -> Mapping[int, tuple[pa.Array, pa.Array | None]]:
-        """Return the values of these columns for all records of a batch.
+        """Return the values of these columns for all records of a batch, by the column's index in the schema.
 
-        A key is a column's place in the schema.  A value is a pair of arrays with an item for each record.  The first has the
-        cells, the second says which cells are not UTF-8 (None if all are UTF-8).
+        A value is a pair of arrays with an item for each record.  The first has the cells.  The second says which
+        cells are not UTF-8; None if all are.
 
-        ``lies``: the partition of each record."""
+        ``lies``: the partition in which each record lies.
+        """
         return {
             place: self._cells(source, self._rows.columns.field(place).type, records, headers, lies)
             for place, source in self._sources.items()
@@ -75,10 +78,11 @@ class MetadataColumns:
     ) -> DecodedPart:
         """Return the rows of ``part`` with these columns filled in.
 
-        ``arrays``: the result of the method ``arrays`` for the whole batch.  ``part.indexes`` names the batch's record for
-        each row.
+        ``arrays``: the result of the method ``arrays`` for the whole batch.  ``part.indexes`` has the index of each
+        row's record in the batch.
 
-        ``counts`` gets the number of cells that are null since they are not UTF-8."""
+        ``counts`` gets the number of cells that are null since they are not UTF-8.
+        """
         indexes, columns = pa.array(part.indexes), list(part.columns)
         for place, (cells, bad) in arrays.items():
             columns[place] = cells.take(indexes)
@@ -133,7 +137,7 @@ class MetadataColumns:
 
 
 def as_times(times: npt.NDArray[np.int64]) -> pa.Array:
-    """Return milliseconds from 1970, with null in place of times before it and after the year 9999."""
+    """Return times in milliseconds since 1970, with null in place of times before 1970 and after the year 9999."""
     return pa.array(times, mask=(times < 0) | (times >= _END_MS))
 
 

@@ -1,8 +1,10 @@
-"""How records of a contract call the columns and write them, and values of columns that they leave out.
+"""Names and forms of columns in the records of a contract, and values of columns that records leave out.
 
-A column may have another name in records than in the table (``Column.field``).  It is the column's present name here.  A
-field has its present name.  After a change of columns, records may still use a *former* name of a field, or the name of a
-*dropped* one, which is passed over.  A contract that ignores unknown columns has *unknown* names passed over too.
+A column may have another name in records than in the table (``Column.field``).  The newest name of a column in
+records is its *present name*.  Members of structs have present names too.
+
+After a change of columns, records may still use a *former* name of a column, which means the column.  The name of a
+*dropped* column is passed over.  If the contract ignores unknown columns, *unknown* names are passed over too.
 """
 
 from __future__ import annotations
@@ -19,17 +21,22 @@ from lancewal_core.settings.sections import JsonForm
 from lancewal_core.table.contract import Contract
 
 Form = JsonForm | Literal["float_name"]
-"""A lenient form of a column.  ``float_name``: a float that is no number comes as its name, which no contract can say."""
+"""Lenient form in which records may write the values of a column, beside the strict one.  ``float_name``: NaN and
+infinity are written as their names.  No contract can ask for this form: it is used for Kafka Connect's JSON with
+schemas."""
 
 
 class OtherName(NamedTuple):
-    """A name in a record that is not the current name of a column, and why the name was accepted."""
+    """A name in records that is counted: it is not the present name of a column, or a cell of the column got no
+    value.
+    """
 
     use: Literal["former", "dropped", "unknown", "not_utf8", "unavailable"]
-    """``not_utf8``: no other name, but metadata that the column of this name cannot hold (``metadata``).  ``unavailable``: a
+    """Why the name is counted.  ``former``, ``dropped`` and ``unknown`` names are no present names.  ``not_utf8``:
+    metadata that the column of this name cannot hold, so that the cell is null (``metadata``).  ``unavailable``: a
     value of the column that a connector could not read (``envelopes``)."""
     path: str
-    """Names of the structs that hold the member, as the table calls them, and the member's name."""
+    """Names of the structs that hold the member, as the table calls them, and the member's name; joined by dots."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,21 +44,22 @@ class Names:
     """The names that are accepted at one level: of the columns, or of the members of one struct."""
 
     present: Mapping[str, Names | None]
-    """Each field, with the names of its members; None if it is neither a struct nor a list of structs."""
+    """Present name of each column or member, with the names of its members; None if it is neither a struct nor a list
+    of structs."""
     former: Mapping[str, str] = field(default_factory=dict)
-    """Present name of a field by each of its former names."""
+    """Present name of a column or member, by each of its former names."""
     dropped: frozenset[str] = frozenset()
     ignores: bool = False
     """Whether unknown names are passed over."""
 
     @property
     def only_present(self) -> bool:
-        """Whether only current names are accepted, at this level and in structs within."""
+        """Whether only present names are accepted, at this level and in structs within."""
         within = all(names is None or names.only_present for names in self.present.values())
         return within and not (self.former or self.dropped or self.ignores)
 
     def use_of(self, name: str) -> OtherName | None:
-        """Return why a name that is not a current name is accepted; None if it is refused."""
+        """Return why a name that is not a present name is accepted; None if it is refused."""
         if name in self.former:
             return OtherName("former", name)
         if name in self.dropped:
@@ -59,12 +67,16 @@ class Names:
         return OtherName("unknown", name) if self.ignores else None
 
     def fields_of(self, names: Iterable[str]) -> list[str]:
-        """Return the current names of the fields that ``names`` refer to.  Dropped and unknown names are left out."""
+        """Return the present names of the columns or members that ``names`` refer to.  Dropped and unknown names are
+        left out.
+        """
         called = (self.former.get(name, name) for name in names)
         return [name for name in called if name in self.present]
 
     def twice(self, names: Collection[str]) -> str | None:
-        """Return a former name in ``names`` whose field also occurs under another name; None if there is none."""
+        """Return a former name in ``names`` whose column or member also occurs under another name; None if there is
+        none.
+        """
         taken = {name for name in names if name in self.present}
         for name in names:
             if name in self.former:
@@ -94,23 +106,25 @@ class Naming:
     names: Names | None = None
     """None: only present names are allowed."""
     defaults: Mapping[str, str] = field(default_factory=dict)
-    """JSON of the value of each column that an upsert may leave out without setting it to null."""
+    """Default of each column that has one, as JSON.  An upsert that leaves the column out gets it; one that sets the
+    column to null does not."""
     fields: Mapping[str, str] = field(default_factory=dict)
-    """The present name of each column that has another name in the table, by that one.  ``names`` and all other mappings have
-    present names."""
+    """Present name of each column that has another name in the table, by the table's name.  All other mappings here
+    use present names."""
     forms: Mapping[str, Form] = field(default_factory=dict)
-    """The lenient form of each column that has one."""
+    """Lenient form of each column that has one, by present name."""
     absent: frozenset[str] = frozenset()
-    """Columns that are in no value, since the metadata of records fills them."""
+    """Columns that no value has, since the metadata of records fills them."""
     record: str | None = None
-    """Name of the records that are rows.  None: records of any name are."""
+    """Name that the schema of a record must have for the record to be a row (``table.format.record``).  None: any
+    name will do."""
     passes_others: bool = False
-    """Whether records of other names are passed over."""
+    """Whether records of other names than ``record`` are passed over.  If false, they are refused."""
     advice: Advice | None = None
-    """Words that refusals of cells add; None: they add none."""
+    """Advice that messages about refused cells add; None: they add none."""
     stand_ins: Mapping[str, str] = field(default_factory=dict)
-    """A text that a column of form ``json_text`` takes although it is no JSON.  A connector writes the text in place of values
-    that it could not read."""
+    """Text that a column of form ``json_text`` takes although it is not JSON, by present name.  A connector writes
+    the text in place of values that it could not read."""
 
     def within(self, name: str) -> Names | None:
         """Return the names within a column; None if only present names are allowed there."""

@@ -2,10 +2,11 @@
 
 1. No other header changes the meaning of a record.  An unknown header whose name begins with ``lancewal.``, in any
    case, may be a misspelt ``lancewal.op``, and is refused.  Otherwise a delete could become an upsert.
-2. The headers of a complete dead letter are allowed, so that the letter can be produced to the table's topic again as
-   it is.
-3. A cut letter is refused: its value was left out, so it would delete the row of its key, or of another key if the key
-   is cut.  A letter about a cut letter (``original.`` headers) is refused too.
+2. The headers of a complete dead letter are allowed.  So the dead letter can be produced to the table's topic again
+   as it is.
+3. A dead letter is *cut* if it lacks its record's value.  It is refused: as a record it would delete the row of its
+   key, or of another key if the key is cut too.  A dead letter about a cut one (``original.`` headers) is refused
+   likewise.
 4. A record is bad if the name of a header is not UTF-8: nobody knows then which operation its headers name.
 """
 
@@ -25,7 +26,8 @@ CUT_HEADERS = ("lancewal.key.bytes", "lancewal.value.bytes", "lancewal.headers.b
 LETTER_HEADERS = frozenset([SOURCE_HEADER, KIND_HEADER, *CUT_HEADERS])
 """Headers of a dead letter in addition to those of Kafka Connect (``kafka.dead_letters``)."""
 ORIGINAL = "original."
-"""Prefix that a dead letter gives to its record's own headers whose names are among ours."""
+"""Prefix that a dead letter gives to those headers of its record whose names lancewal uses for headers of dead
+letters."""
 _RESERVED = "lancewal."
 FIELDS_HEADER = "lancewal.fields"
 _KNOWN = {OP_HEADER, SOURCE_HEADER, KIND_HEADER}
@@ -54,7 +56,8 @@ def op_of(headers: Headers, allowed: Collection[str] = ()) -> Op | None:
     if any(name in _OF_CUT for name, _ in headers or ()):
         raise Refusal(
             "cut_letter",
-            "expected a record: this dead letter lacks a part of its record (lancewal.source says where the record lies)",
+            "expected a whole record: this dead letter lacks a part of its record. Produce the record itself again: the "
+            "header 'lancewal.source' says where it lies",
         )
     for name, _ in headers or ():
         if name[: len(_RESERVED)].lower() == _RESERVED and name not in _KNOWN and name not in allowed:

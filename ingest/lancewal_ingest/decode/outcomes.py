@@ -57,7 +57,7 @@ KINDS: dict[str, str] = {
 OF_COLUMNS = frozenset(
     {WRONG_FORMAT, "duplicate_member", "unknown_column", "type", "range", KEY_FORM, KEY_FORM_CHANGED}
 )
-"""Kinds of rejections that may be due to columns of an older contract."""
+"""Kinds of rejections that a newer contract version might not make, since it may have other columns or key forms."""
 
 _FOUND_MAX = 100
 """Most characters of an unexpected name that are shown."""
@@ -82,8 +82,9 @@ class Rejected:
     message: str
     """Text that names the column and what was expected.  Never holds content of the record."""
     found: str = ""
-    """Name of the unexpected member or header.  Goes into the dead letter, which holds the record anyway.  An error has it
-    only if a schema or a connector has named it, since then it is the name of a column."""
+    """Name of the unexpected member or header; empty if there is none.  The dead letter has this name: it holds the
+    record anyway.  The error of a stopped partition has the name only if a schema or a connector wrote it.  Then it
+    is the name of a column."""
 
     @property
     def with_name(self) -> str:
@@ -107,18 +108,19 @@ class Decoded:
     is_rejected: npt.NDArray[np.bool_]
     """True for each record that is rejected.  A record that is no row, and not rejected, is passed over."""
     other_names: Mapping[OtherName, int] = field(default_factory=dict)
-    """Number of uses, by the rows, of each name other than a present one."""
+    """Number of times that the rows use each of these names (``OtherName``)."""
     new_fields: Mapping[str, pa.DataType] = field(default_factory=dict)
-    """New fields of rejected records (``DecodedValues.new_fields``)."""
+    """Type of each field that the schemas of rejected records have, and the table has no column for, by name."""
     passed_over: Mapping[str, int] = field(default_factory=dict)
     """Number of records that are passed over, by kind (``PASSED_OVER``)."""
     changed_ms: int = 0
-    """Time of a change among the newest ones (``DecodedValues.changed_ms``)."""
+    """Time at which the source made one of the newest changes among the records, in milliseconds since 1970; 0 if
+    none tells a time."""
 
     @property
     def is_placed(self) -> npt.NDArray[np.bool_]:
-        """True for each record whose key tells the record's partition: a row, or a record rejected as
-        ``key_form_changed``.
+        """True for each record whose partition can be checked: it is a row, or it was rejected as
+        ``key_form_changed``, with a good key.
         """
         other_form = [one.kind == KEY_FORM_CHANGED for one in self.rejected]
         if not any(other_form):

@@ -1,19 +1,21 @@
 """Keys of records, decoded: the row that a record without a value deletes, and the comparison of a key with its row.
 
 1. A key that holds the whole primary key says which row a record without a value deletes.
-2. If rows do not tell their partition (``Contract.rows_tell_partition``), each key must be that of its row.  Otherwise two
-   rows might share one Kafka key, and compaction would remove the older one.  A key of another row is the bad record
-   ``key_differs``.
-3. Then a key that does not decode is the bad record ``key_form``, never a guess: a missing key too.
-4. If rows tell their partition, ``routing`` finds records with wrong keys, and nothing is compared here.
-5. A key with a schema has a form (``lancewal_core.record_keys.key_form``).  A good key of a form that the contract
-   does not list is ``key_form_changed``: nobody knows whether its row lies in the partition of the row's other records.  A
-   key of such a form that is not good is ``key_form`` or ``key_differs``, so no stray record names the first form.
-6. Keys are decoded in pieces of at most ``PIECE_BYTES`` by their growth, or one by one: a key of few bytes may name a long
-   symbol of an enumeration.
+2. If rows do not tell their partition (``Contract.rows_tell_partition``), each key must be that of its row.
+   Otherwise two rows might share one Kafka key, and Kafka's compaction would remove the older record.  A key of
+   another row makes the record bad: ``key_differs``.
+3. If keys are compared, a missing key, or one that does not decode, makes the record bad: ``key_form``.  No key is
+   guessed.
+4. If rows tell their partition, nothing is compared here: ``routing`` finds records with wrong keys.
+5. The *form* of a key is the name of the schema that it was written under (``lancewal_core.record_keys.key_form``).
+   A good key of a form that the contract does not list is ``key_form_changed``.  Its row may lie in another partition
+   than the row's other records.  A bad key of such a form is ``key_form`` or ``key_differs``.  So a bad key never
+   decides which form is the table's first.
+6. Keys are decoded in pieces of at most ``PIECE_BYTES`` by their growth, or one by one: a key of few bytes may name a
+   long symbol of an enumeration.
 
-``EncodedKeys`` reads keys whose bytes follow from rows.  Keys of all other formats that decode need a ``ValueDecoder`` of the
-region key's columns (``ComparedKeys``).
+``EncodedKeys`` reads keys whose bytes follow from rows.  Keys of all other formats that decode need a
+``ValueDecoder`` of the region key's columns (``ComparedKeys``).
 """
 
 from __future__ import annotations
@@ -51,9 +53,9 @@ Cells = tuple[object, ...]
 Indexes = npt.NDArray[np.int64]
 Wrong = Mapping[int, Refusal]
 DecodedKeys = tuple[dict[int, Refusal], list[tuple[Indexes, Sequence[pa.Array]]]]
-"""Refusals by index, and indexes with their columns."""
+"""Refusals by the key's index, and the decoded keys: pairs of their indexes and the columns of the region key."""
 KEY_SCHEMA_HEADER = "__key_schema_id"
-"""Header that may name the schema of a record's key."""
+"""Header that may name the schema of a record's key.  The key then is the payload alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +83,9 @@ class RecordKeys(Protocol):
 
     @property
     def growth(self) -> Growth | None:
-        """Growth of the row that a record without a value deletes; None if the row takes no more memory than the key."""
+        """Growth of the row that a record without a value deletes.  None if the row takes no more memory than the
+        key.
+        """
 
     names_schemas: bool
     """Whether keys name schemas."""
@@ -93,19 +97,22 @@ class RecordKeys(Protocol):
         """Return for each key the primary key of the row that a record without a value deletes, in the contract's
         column order.
 
-        None if the key does not hold the primary key.  A ``Refusal`` if the key cannot be decoded, or has a form that
-        the contract does not list (3, 5).
+        The item is None if the key does not hold the primary key.  It is a ``Refusal`` if the key cannot be decoded,
+        or has a form that the contract does not list (3, 5).
         """
 
     def wrong(self, given: GivenKeys, rows: pa.RecordBatch) -> Wrong:
-        """Compare keys with their rows, and return the refusals of keys that do not match, by index.  ``rows`` has one
-        row for each key.
+        """Compare keys with their rows.  Return the refusals of keys that do not match, or have a wrong form, by
+        index.
+
+        ``rows`` has one row for each key.
         """
 
 
 class EncodedKeys(NamesNoSchema):
-    """Record keys whose bytes are computed from rows.  Keys are ``compared`` with rows only if rows do not tell their
-    partition.
+    """Record keys whose bytes are computed from rows.
+
+    ``compared``: whether keys are compared with rows, because rows do not tell their partition.
     """
 
     headers: Collection[str] = ()
@@ -147,8 +154,9 @@ that cannot be decoded may be left out."""
 
 
 def forms_by_name(named: Callable[[Sequence[bytes | None], HeaderValues], Iterable[NamedMessage]]) -> FormsOf:
-    """Return the function for keys that name a schema of a registry.  ``named`` returns the schemas, each with the path
-    to a message and the indexes of the keys.
+    """Return the function for keys that name a schema of a registry.
+
+    ``named``: returns the schemas that keys name, each with the path to a message and the indexes of the keys.
     """
 
     def forms(given: GivenKeys) -> Iterator[tuple[KeyForm, Indexes]]:
@@ -165,8 +173,9 @@ def forms_by_name(named: Callable[[Sequence[bytes | None], HeaderValues], Iterab
 
 
 def forms_by_text(texts: Callable[[Sequence[bytes]], Iterable[tuple[bytes, Indexes]]]) -> FormsOf:
-    """Return the function for keys that contain their schema.  ``texts`` returns the schemas, each with the indexes of
-    the keys.
+    """Return the function for keys that contain their schema.
+
+    ``texts``: returns the texts of the schemas, each with the indexes of the keys.
     """
 
     def forms(given: GivenKeys) -> Iterator[tuple[KeyForm, Indexes]]:
@@ -179,10 +188,10 @@ def forms_by_text(texts: Callable[[Sequence[bytes]], Iterable[tuple[bytes, Index
 class ComparedKeys:
     """Record keys that are decoded, and compared with the region key of their rows.
 
-    ``called``: the column of each name that a key may use, if keys are JSON.  A key with the same layout as an earlier
-    key (``KeyText``) is then compared without being decoded, which takes a third of the time
-    (``benchmarks.decode_speed``).  ``forms``: None if keys have no forms.
-    ``taken``: the forms that the contract lists.
+    ``called``: the column of each name that a key may use, if keys are JSON.  A key with the same layout as an
+    earlier key (``KeyText``) is then compared without being decoded, which takes a third of the time
+    (``benchmarks.decode_speed``).  ``forms``: returns the forms of keys; None if keys have no forms.  ``taken``: the
+    forms that the contract lists.
     """
 
     def __init__(
@@ -248,7 +257,10 @@ class ComparedKeys:
         return found
 
     def _differing(self, given: GivenKeys, rows: pa.RecordBatch, at: Indexes) -> dict[int, Refusal]:
-        """Return the refusals of keys that are not those of their rows, which are ``rows`` at ``at``."""
+        """Return the refusals of keys that do not decode, or do not match their rows.
+
+        ``given``: the keys of the rows of ``rows`` at the indexes ``at``.  The result has the indexes of rows.
+        """
         found = dict[int, Refusal]()
         for wrong, parts in self._decoded(given):
             found |= {int(at[index]): refusal for index, refusal in wrong.items()}
@@ -273,7 +285,9 @@ class ComparedKeys:
         return {int(place): _differs(self._region_key) for place in places[~same]}
 
     def _decoded(self, given: GivenKeys) -> Iterator[DecodedKeys]:
-        """Yield the refusals of keys that do not decode, and the columns of the others with their indexes, piece by piece."""
+        """Yield, piece by piece, the refusals of keys that do not decode, and the columns of the other keys with
+        their indexes.
+        """
         everything = np.arange(len(given.keys))
         if self.growth is None:
             yield self._piece(given, everything)
@@ -301,13 +315,17 @@ class ComparedKeys:
 
 
 def _places(rows: RowSchema) -> list[int] | None:
-    """Return the place in the region key of each column of the primary key; None if not all are in it."""
+    """Return the index in the region key of each column of the primary key.  Return None if they do not have the same
+    columns.
+    """
     whole = set(rows.region_key) == set(rows.primary_key)
     return [rows.region_key.index(name) for name in rows.primary_key] if whole else None
 
 
 def _cells(column: pa.Array) -> list[object]:
-    """Return the cells of a column as Arrow takes them.  Dates are numbers of days: Python's end with the year 9999."""
+    """Return the cells of a column as Arrow accepts them.  Dates are numbers of days, because Python's dates end with
+    the year 9999.
+    """
     days = pa.types.is_date32(column.type)
     return (column.view(pa.int32()) if days else column).to_pylist()  # type: ignore[no-any-return] # pyarrow has no types
 

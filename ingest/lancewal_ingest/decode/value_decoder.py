@@ -15,8 +15,8 @@ Guarantees of a ``ValueDecoder``; ``tests/conformance/test_value_decoder.py`` ho
     A column that no value has (``Naming.absent``) is null, and no patch has it: ``metadata`` fills it.
  4. ``present`` of a patch has the columns that the value holds, null or not; of other operations it is null.  Every
     operation is checked alike: a delete may hold a whole row.
- 5. A value tells its operation, or none of a format's values does (``tells_operations``).  Then ``ops`` are upserts, and the
-    rows have the operations of their values.  A delete has no row: ``deletes`` names it.
+ 5. Either all values of a format tell their operation (``tells_operations``), or none does.  If they do, ``ops`` are all
+    upserts, and rows have the operations of their values.  A delete has no row: ``deletes`` has its index.
  6. A refusal has one of ``outcomes.KINDS``, and its message holds no content of the value.
  7. ``growth`` never returns less than a row takes.
  8. Several threads may call at the same time.
@@ -55,7 +55,8 @@ Mask = npt.NDArray[np.bool_]
 NamedBy = tuple[SchemaKey, Indexes]
 """A schema, and the indexes of the values that name it."""
 NamedMessage = tuple[SchemaKey, tuple[int, ...], npt.NDArray[np.int64]]
-"""A schema, the path to a message of it, and the indexes of the values that name both."""
+"""A schema, the path to a Protobuf message in it, and the indexes of the values that name both.  The path has the
+message's index at each level."""
 
 
 def mask_of(truths: pa.Array) -> Mask:
@@ -84,7 +85,7 @@ class RefusedValue:
     kind: str
     message: str
     found: str = ""
-    """See ``Rejected.found``."""
+    """Name of the unexpected member; empty if there is none.  ``Rejected.found`` says where it is shown."""
 
     @staticmethod
     def of(place: int, refusal: Refusal) -> RefusedValue:
@@ -94,24 +95,24 @@ class RefusedValue:
 @dataclass(frozen=True, slots=True)
 class DecodedValues:
     parts: Sequence[DecodedPart]
-    """Rows.  ``DecodedPart.indexes`` refer to the values; no value is in two parts."""
+    """Rows.  ``DecodedPart.indexes`` are indexes of values.  No value is in two parts."""
     refused: Sequence[RefusedValue]
     """Refused values, in no order."""
     other_names: Mapping[OtherName, int] = field(default_factory=dict)
-    """Number of uses, by the rows, of each name other than a present one."""
+    """Number of times that the rows use each of these names (``OtherName``)."""
     new_fields: Mapping[str, pa.DataType] = field(default_factory=dict)
-    """Type of each field that the schemas of refused values have, and for which there is no column.  A member of a struct
-    is none of them.  A format without schemas names none."""
+    """Type of each field that the schemas of refused values have, and the table has no column for, by name.  Members
+    of structs are left out.  A format without schemas names none."""
     passed_over: Mapping[str, Indexes] = field(default_factory=dict)
-    """Indexes of the values that are neither a row nor a fault, by kind (``outcomes.PASSED_OVER``)."""
+    """Indexes of the values that are passed over, by kind (``outcomes.PASSED_OVER``)."""
     deletes: Indexes = field(default_factory=lambda: np.zeros(0, np.int64))
     """Indexes of the values whose records delete the row of their Kafka key, if values tell operations."""
     changed_ms: int = 0
-    """Time at which the source made the last change among the values, in milliseconds since 1970; 0 if none tells one.
-    Rows that a snapshot has read are no changes."""
+    """Time at which the source made one of the newest changes among the values, in milliseconds since 1970; 0 if none
+    tells a time.  Rows that a snapshot has read are no changes."""
 
     def at(self, indexes: Indexes) -> DecodedValues:
-        """Return this result with other indexes: value ``i`` becomes value ``indexes[i]`` of a larger batch."""
+        """Return this result with other indexes: value ``i`` here is value ``indexes[i]`` of a larger batch."""
         return replace(
             self,
             parts=[replace(part, indexes=indexes[part.indexes]) for part in self.parts],
@@ -161,14 +162,16 @@ class Schemas(Protocol):
     """Source of stored schemas."""
 
     asked_first: bool
-    """Whether values wait until their schemas are in memory, and none is decoded before."""
+    """Whether records wait undecoded until the schemas that they name are in memory."""
 
     def known(self, key: SchemaKey) -> Sequence[StoredSchema]:
         """Return the versions of a schema that are in memory."""
 
     def read(self, key: SchemaKey, at_least: int = 1) -> Sequence[StoredSchema]:
-        """Return all stored versions of a schema, the first version first; empty if the table has stored none.  Raises
-        ``Retry`` while this is not known yet.
+        """Return all stored versions of a schema, the first version first; empty if the table has stored none.
+
+        ``at_least``: the number of versions that there must be by the contract.  Versions in memory suffice if they
+        are that many.  Raises ``Retry`` while the schema has not been looked up yet.
         """
 
 
@@ -195,16 +198,15 @@ class ValueDecoder(Protocol):
 
     @property
     def names(self) -> Collection[str]:
-        """The names of columns in values."""
+        """Names of the columns, as values call them."""
 
     @property
     def headers(self) -> Collection[str]:
-        """Names of the headers that are needed to decode values; none if values suffice."""
+        """Names of the headers that are needed to decode values; empty if values suffice."""
 
     tells_operations: bool
-    """Whether the value names the operation, because a connector wrote it.  Then no header may name an operation,
-    and each record of a row or a delete needs a Kafka key.
-    """
+    """Whether values name their operations, because a connector wrote them.  Then no header may name an operation,
+    and each record of a row or a delete needs a Kafka key."""
     names_schemas: bool
     """Whether values name the schemas that they were written under."""
     schemas_have_fields: bool
@@ -219,8 +221,8 @@ class ValueDecoder(Protocol):
     def decode(
         self, values: Sequence[bytes], ops: Ops, headers: HeaderValues = NO_HEADERS, places: Places | None = None
     ) -> DecodedValues:
-        """Return the rows, the refusals, and the values that are passed over.  ``ops`` has the operation of each value.
-        ``headers`` has the headers that the format asks for.
+        """Return the rows, the refusals, and the values that are passed over.  ``ops``: the operation of each value.
+        ``headers``: the headers that the property ``headers`` names.
 
         ``places``: the partition and offset of each value's record.
         """

@@ -38,7 +38,7 @@ from lancewal_ingest.decode.value_decoder import Growth, Indexes, Weights
 from lancewal_kafka.records import Records
 
 PIECE_BYTES = 32 << 20
-"""Weight of the records that are decoded in one piece: as much as a segment takes."""
+"""Weight in bytes of the records that are decoded in one piece: as much as a segment takes."""
 RECORD_OVERHEAD = 200
 """Bytes of a consumed record in addition to its content: Python objects for value, key and headers, and list slots."""
 _HEADER_OVERHEAD = 200
@@ -49,7 +49,7 @@ padding."""
 
 
 class Metadata(Protocol):
-    """Bounds of the memory that the metadata columns of records take, in addition to a fixed size for each row."""
+    """Bounds of the memory that columns of metadata take in rows, in addition to their slots of fixed size."""
 
     def growth(self, records: Records, headers: HeaderColumns | None) -> Weights | int: ...
 
