@@ -54,7 +54,7 @@ def test_what_adds_is_parsed(text: str, parsed: Added) -> None:
         (
             parse_added,
             "note: string = none",
-            "its default 'none' is not a value of its type: expected one JSON value. A text has quotes, as \"none\"",
+            "its default 'none' is not a value of its type: expected one JSON value. A string needs quotes: \"none\"",
         ),
         (
             parse_added,

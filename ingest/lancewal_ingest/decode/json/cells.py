@@ -41,7 +41,7 @@ from lancewal_ingest.decode.naming import Form, Names
 from lancewal_ingest.decode.outcomes import Refusal
 
 CellReader = Callable[[object, str], object]
-"""(JSON value, path of the column for messages) -> cell."""
+"""Function that is given a JSON value and the path of its column for messages, and returns the cell."""
 
 FLOAT_NAMES = ("NaN", "Infinity", "-Infinity")
 FRACTION_DIGITS = {"s": 0, "ms": 3, "us": 6, "ns": 9}
@@ -69,7 +69,7 @@ _INT64_DIGITS = 19
 def cell_reader(type_: pa.DataType, names: Names | None = None, form: Form | None = None) -> CellReader:
     """Return the reader of cells for one type, which a contract can have.
 
-    ``names``: the names that members of a struct, or of structs in a list, may have.  None: only the current names are
+    ``names``: the names that members of a struct, or of structs in a list, may have.  None: only present names are
     allowed.  ``form``: a lenient form that is accepted besides the strict one.
     """
     read = _value_reader(type_, names)
@@ -257,9 +257,11 @@ _FORMS: Mapping[Form, Callable[[pa.DataType, CellReader], tuple[CellReader, str]
     "base64": _bytes_of_vector,
     "float_name": _float_name,
 }
-"""For each form its reader, which returns None for a value of another form, and words for it."""
+"""Function for each lenient form.  It is given the column's type and the reader of the strict form.  It returns a
+reader, which returns None for a value of another form, and words that describe the form in messages."""
 AS_TEXTS: Mapping[Form, type] = {"raw": object, "number": Number}
-"""Forms whose values become strings before they are read, and the Python type of these values; ``object`` stands for all."""
+"""Forms whose values become strings before they are read, with the Python type of the values that do; ``object``
+stands for all."""
 
 
 def _exact(match: re.Match[str], shift: int) -> int | None:
@@ -392,7 +394,7 @@ def base64_bytes(text: str) -> bytes | None:
 
 
 def _bytes(size: int | None) -> CellReader:
-    """Return the reader of bytes of this size; None: of any."""
+    """Return the reader of bytes of this size.  None: bytes of any size."""
     form = f"a string{'' if size is None else f' of {size} bytes'} in base64 (standard alphabet, padded)"
 
     def read(value: object, path: str) -> object:
@@ -460,7 +462,10 @@ def _timestamp(type_: pa.DataType) -> CellReader:
 
 
 def _in_units(seconds: int, fraction: str | None, digits: int, path: str) -> int:
-    """Return a time in units of which a second has ten to the ``digits``.  ``fraction``: digits after the seconds."""
+    """Return a time as a number of units, of which a second has ten to the ``digits``.
+
+    ``fraction``: the digits after the seconds.
+    """
     given = (fraction or "").rstrip("0")
     if len(given) > digits:
         _out_of_range(path, f"at most {digits} digits of a second's fraction")
@@ -516,10 +521,10 @@ def _struct(type_: pa.DataType, names: Names | None) -> CellReader:
 def named(
     members: dict[str, object], names: Names | None, present: Mapping[str, object], path: str
 ) -> Mapping[str, object]:
-    """Return the members of one level by their current names.  The keys of ``present`` are the current names.
+    """Return the members of one level by their present names, which are the keys of ``present``.
 
-    ``path``: the column whose members these are; empty for the columns themselves.  Raises ``Refusal`` if a name is not
-    allowed, or if a field appears under two names.
+    ``path``: the column whose members these are; empty for the columns themselves.  Raises ``Refusal`` if a name is
+    not allowed, or if a column or member appears under two names.
     """
     where = f"column {path!r}: expected no members but" if path else "expected no members but the columns"
     if names is None:

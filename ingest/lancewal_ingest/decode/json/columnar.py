@@ -58,7 +58,7 @@ class ColumnReader:
     """Reader of many values, fast if nearly all are good.  An absent column becomes null, for every operation."""
 
     def __init__(self, rows: RowSchema, naming: Naming, shapes: ShapeReader) -> None:
-        """``rows``: the columns, by the names that records use now."""
+        """``rows``: the columns, by their present names (``naming``)."""
         self._columns = rows.columns
         self._in_values = naming.in_values(rows).columns
         self._absent = frozenset(rows.columns.get_field_index(name) for name in naming.absent)

@@ -45,7 +45,7 @@ from lancewal_ingest.decode.weight import split
 from lancewal_kafka.headers import HeaderList
 
 SINGLY_MAX = 64
-"""A part of at most this many values that Arrow refuses is decoded value by value."""
+"""Maximum number of values in a part that is decoded value by value when Arrow refuses it.  Larger parts are halved."""
 SINGLY_BYTES = 1 << 20
 
 
@@ -68,7 +68,8 @@ class JsonDecoder(NamesNoSchema):
         self._texts = _names_of_texts(naming)
         maps: dict[str, type] = {field.name: object for field in in_values.columns if has_map(field.type)}
         self._quoted = {**self._texts, **_with_former(maps, naming)}
-        """Names of the members that come to the fast path as their texts."""
+        """Members that the fast path gets as strings, which hold the JSON text of the value.  By present or former
+        name, it has the Python type of the values to convert."""
         self._examines = bool(naming.forms) or naming.names is not None
         self.headers: Sequence[str] = ()
         self.single_records = 0
@@ -128,10 +129,12 @@ class JsonDecoder(NamesNoSchema):
     def _part(
         self, values: Sequence[bytes], piece: _Piece, ops: Ops, others: Counter[OtherName]
     ) -> tuple[DecodedPart, list[int]] | None:
-        """Return the rows of the values of a piece, and the doubtful indexes among them.  Count the names other than
-        present ones that the rows use.
+        """Decode the values of a piece.  Return their rows, and the indexes of doubtful values, which have no row
+        here.
 
-        None if the caller must split the piece and try again."""
+        Names in rows that are not present names are counted in ``others``.  None: the caller must split the piece and
+        try again.
+        """
         indexes, used = piece.indexes, piece.used
         chosen = values if len(indexes) == len(values) else [values[i] for i in indexes.tolist()]
         shape = piece.shape
@@ -189,9 +192,9 @@ class _Piece:
 
     indexes: npt.NDArray[np.int64]
     shape: Shape | None = None
-    """The shape of all; None: nobody has looked at each of them."""
+    """Shape of all these values.  None: they have not been examined one by one."""
     used: Sequence[Used] | None = None
-    """The other names that each value uses; None: they are expected to use none."""
+    """For each value, the names in it that are not present names.  None: the values are expected to have none."""
 
     def part(self, begin: int, end: int | None) -> _Piece:
         used = None if self.used is None else self.used[begin:end]
@@ -199,10 +202,12 @@ class _Piece:
 
 
 def _names_of_texts(naming: Naming) -> Mapping[str, type]:
-    """Return the present and former names of columns that hold texts of JSON (``cells.AS_TEXTS``)."""
+    """Return the columns whose values become texts of JSON (``cells.AS_TEXTS``): the type of these values, by present
+    or former name.
+    """
     return _with_former({name: AS_TEXTS[form] for name, form in naming.forms.items() if form in AS_TEXTS}, naming)
 
 
 def _with_former(found: Mapping[str, type], naming: Naming) -> dict[str, type]:
-    """Return these names of columns, and their former ones."""
+    """Return ``found``, which has present names, with the former names of the same columns added."""
     return {name: type_ for present, type_ in found.items() for name in naming.names_of(present)}

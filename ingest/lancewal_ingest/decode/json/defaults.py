@@ -1,4 +1,4 @@
-"""Values of columns that an upsert leaves out.  A column that it sets to null stays null."""
+"""Defaults: values of columns that an upsert leaves out.  A column that the upsert sets to null stays null."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Defaults:
             rows.columns.get_field_index(name): array_of([cell], rows.columns.field(name).type)
             for name, cell in self.cells.items()
         }
-        """By the place of each column that has a default, an array of the default alone."""
+        """Default of each column that has one, by the column's index: an array with the default as its only item."""
         self._names = {place: {*naming.names_of(rows.columns.names[place])} for place in self.arrays}
         self.nbytes = sum(array.nbytes for array in self.arrays.values())
         """Most bytes that the defaults add to a row."""

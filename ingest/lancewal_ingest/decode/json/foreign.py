@@ -42,7 +42,7 @@ _OTHERS = {
     "Maxwell's envelope (database, table, type, data)": ("database", "table", "type", "data"),
     "Oracle GoldenGate's envelope (table, op_type, pos)": ("table", "op_type", "pos"),
 }
-"""Envelopes that no table can have, and the members that make each of them."""
+"""Envelopes that lancewal does not support, by name: the members that make each of them."""
 
 
 def wrong_format(

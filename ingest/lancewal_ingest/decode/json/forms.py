@@ -1,10 +1,10 @@
 """Lenient forms on the fast path: the columns that values of one *shape* have in Arrow, and their conversion.
 
-Arrow's reader takes each column in one kind of JSON (string, number, boolean), and a lenient column may come in two.  A
-value's *shape* is the kind of each lenient column in it.  Values of one shape are read together:
+Arrow's reader takes each column in one kind of JSON value (string, number, boolean), but a lenient column may come in
+two.  A value's *shape* is the kind of each lenient column in the value.  Values of one shape are read together:
 
-1. The kinds of the first values are tried for all.  Producers write a column in one form, so this nearly always fits.  If it
-   does not, Arrow refuses the text, and ``read`` finds the shape of each value.
+1. The shape of the first values is tried for all.  Producers write a column in one form, so this nearly always fits.
+   If it does not, Arrow refuses the text, and ``read`` finds the shape of each value.
 2. A shape decides how values are read, never what they mean: a cell whose meaning is not certain is doubtful, as in
    ``transport``.  Each other cell has the reference path's value.
 3. A null, and a column that is absent, fit every shape.
@@ -41,11 +41,11 @@ from lancewal_ingest.decode.value_decoder import Mask, mask_of
 
 Lift = Callable[[pa.Array], tuple[pa.Array, Mask | None]]
 Shape = tuple[int, ...]
-"""For each lenient column the place of its spelling among those of its form."""
+"""Index, for each lenient column, of its spelling among those that ``spellings`` lists for its form."""
 _FIRST = 8
-"""Most values whose kinds are tried for all."""
+"""Number of first values from which the shape of all values is guessed."""
 _KEPT = 1024
-"""Most combinations of kinds whose shapes are remembered."""
+"""Maximum number of cached shapes, one for each combination of kinds."""
 _INTEGER = "^-?(0|[1-9][0-9]*)$"
 _NUMBER = r"^-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?$"
 _EPOCH_DIGITS = {"epoch_s": 0, "epoch_ms": 3, "epoch_us": 6}
@@ -60,16 +60,17 @@ class Spelling:
     """One kind of JSON value (such as string or number) that a lenient column accepts."""
 
     kinds: tuple[type, ...]
-    """Python's types of such values."""
+    """Python types of these values, as orjson parses them."""
     transport: pa.DataType
-    """The type in which Arrow's reader takes them."""
+    """Type in which Arrow's reader takes these values."""
     lift: Lift
     """Conversion of an array of that type to the column's (``transport.lift``)."""
 
 
 def spellings(type_: pa.DataType, form: Form, stand_in: str | None = None) -> tuple[Spelling, ...]:
-    """Return the spellings that a column of a lenient form accepts, the most likely first.  ``stand_in``: see
-    ``Naming.stand_ins``.
+    """Return the spellings that a column of a lenient form accepts, the most likely first.
+
+    ``stand_in``: a text that form ``json_text`` takes although it is not JSON (``Naming.stand_ins``).
     """
     match form:
         case "epoch_s" | "epoch_ms" | "epoch_us":
@@ -127,10 +128,10 @@ def _of_maps(field: pa.Field, names: Names | None) -> tuple[Spelling, ...]:
 
 
 class ShapeReader:
-    """Finder of the shapes of values.  It knows the lenient columns of a table, and the columns with maps."""
+    """Finder of the shapes of values.  It knows the lenient columns of a table, and treats columns with maps as such."""
 
     def __init__(self, rows: RowSchema, naming: Naming) -> None:
-        """``rows``: the columns, by the names that records use now."""
+        """``rows``: the columns, by their present names (``naming``)."""
         self._spellings = {
             place: spellings(field.type, naming.forms[field.name], naming.stand_ins.get(field.name))
             if field.name in naming.forms
@@ -139,9 +140,9 @@ class ShapeReader:
             if field.name in naming.forms or (has_map(field.type) and field.name not in naming.absent)
         }
         self._names: list[str] = []
-        """Names of lenient columns, present and former ones."""
+        """Present and former names of lenient columns."""
         self._owners: list[int] = []
-        """For each of them, the place of the column among the lenient ones."""
+        """Index among the lenient columns of the column of each of these names."""
         for number, place in enumerate(self._spellings):
             names = naming.names_of(rows.columns.names[place])
             self._names += names
@@ -151,7 +152,7 @@ class ShapeReader:
         ]
         self._places_known = lru_cache(_KEPT)(self._places_of)
         self.likely: Shape = (0,) * len(self._spellings)
-        """The shape of values in which each lenient column has its form."""
+        """Shape of values in which each lenient column has its most likely spelling."""
 
     def of(self, shape: Shape) -> Mapping[int, Spelling]:
         """Return the spelling of each lenient column in a shape, by the column's index."""
@@ -175,7 +176,7 @@ class ShapeReader:
         return [None if kinds is None else self._filled([kinds], usual) for kinds in found]
 
     def _filled(self, found: Sequence[tuple[int | None, ...]], usual: Shape) -> Shape:
-        """Return for each lenient column its first known place in ``found``; if there is none, that of ``usual``."""
+        """Return for each lenient column its first known spelling in ``found``, or else its spelling in ``usual``."""
         if len(found) == 1 and None not in found[0]:
             return found[0]  # type: ignore[return-value]  # none is None
         return tuple(
@@ -210,7 +211,11 @@ def _from_decimals(array: pa.Array, shift: int, type_: pa.DataType) -> tuple[pa.
 def _instants(
     numbers: npt.NDArray[np.int64], array: pa.Array, shift: int, type_: pa.DataType, wide: Mask | None = None
 ) -> tuple[pa.Array, Mask | None]:
-    """Return ten to the ``shift`` times the numbers as times, null where ``array`` is.  ``wide``: rows that are doubtful."""
+    """Return ten to the ``shift`` times the numbers as times, null where ``array`` is null.  Also return a mask of
+    the doubtful rows; None if there are none.
+
+    ``wide``: rows that are doubtful already.
+    """
     unit = 10 ** FRACTION_DIGITS[type_.unit]
     days = (_FIRST_DAY_NS, _LAST_DAY_NS) if type_.unit == "ns" else (_FIRST_DAY, _LAST_DAY)
     first, last = (int(day.astype(np.int64)) * unit for day in days)

@@ -49,7 +49,7 @@ class JsonGrowth:
 
     @property
     def bound(self) -> tuple[int, int]:
-        """Upper bound for any value: bytes per byte of the value, and bytes per row."""
+        """Upper bound for any value, as two numbers: bytes per byte of the value, and further bytes per row."""
         return self._unpacked + -(-self._item_bytes // _ITEM_BYTES_MIN), self._default_bytes
 
 
@@ -81,7 +81,9 @@ def _item_bytes(type_: pa.DataType) -> int:
 
 
 def _is_wide(type_: pa.DataType) -> bool:
-    """Return whether a null takes more bytes than it may have letters, as a vector's does."""
+    """Return whether a null of this type takes more bytes in Arrow than its JSON has: true for binaries of fixed
+    size.
+    """
     return bool(pa.types.is_fixed_size_binary(type_))
 
 

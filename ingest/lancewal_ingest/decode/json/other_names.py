@@ -25,16 +25,17 @@ from lancewal_ingest.decode.naming import Names, OtherName
 
 Used = tuple[OtherName, ...]
 _KEPT = 1024
-"""Most orders of members whose names are remembered.  There are few producers, and each has few of them."""
+"""Maximum number of cached sequences of member names.  There are few producers, and each writes few sequences."""
 _KEPT_BYTES = 1 << 20
-"""Most memory of their names.  Values may have names that no other value has, and many of them."""
+"""Maximum memory of the names in the cache, in bytes.  Values may have names that no other value has, and many of
+them."""
 _NAME_BYTES = 150
-"""Memory of a name and its use, beside its characters."""
+"""Memory of a name and its use in the cache, in bytes, in addition to its characters."""
 
 
 def members_of(value: bytes) -> dict[str, Any] | None:
-    """Return the members of an object, as orjson parses it: of a repeated name the last value.  None if the value must
-    be read by the reference path.
+    """Return the members of an object, as orjson parses it: a repeated name has its last value.  Return None if the
+    reference path must read the value.
     """
     try:
         members = orjson.loads(value)
@@ -53,7 +54,7 @@ class NameReader:
         self._room = _KEPT_BYTES
 
     def read(self, value: bytes) -> Used | None:
-        """Return the names in a value that are not current names; None if the value is doubtful."""
+        """Return the names in a value that are not present names; None if the value is doubtful."""
         if value.count(b"[") + value.count(b"{") > DEPTH_MAX:
             return None
         members = members_of(value)
@@ -77,7 +78,7 @@ class NameReader:
 
 
 def other_names(names: Names, members: Mapping[str, object]) -> Used:
-    """Return the names that are not current names, from the members of a value that is a row."""
+    """Return the names that are not present names, from the members of a value that is a row."""
     return (*(_used(names, tuple(members)) or ()), *_within(names, members, ""))
 
 
@@ -93,7 +94,9 @@ def _used(names: Names, found: Sequence[str]) -> Used | None:
 
 
 def _within(names: Names, members: Mapping[str, object], path: str) -> Iterator[OtherName]:
-    """Yield the other names within the members of one level."""
+    """Yield the names within structs that are not present names.  ``members``: those of one level.  ``path``: the
+    names of the structs around it.
+    """
     for name, value in members.items():
         present = names.former.get(name, name)
         inner = names.present.get(present)
@@ -139,8 +142,8 @@ def fields_with_former(
 
 
 def one_name_each(array: pa.StructArray, level: pa.Schema | pa.StructType, names: Names) -> pa.StructArray:
-    """Merge each former field of ``array`` into the field's current name.  Each row has a value under at most one of a
-    field's names.
+    """Merge each field with a former name into the field with the present name.  No row has a value under two names
+    of one field.
     """
     children = []
     for child in level:

@@ -16,14 +16,15 @@ from lancewal_ingest.decode.part import present_bitmap, present_column
 from lancewal_ingest.decode.value_decoder import mask_of
 
 _KEPT = 1024
-"""Most orders of names whose bitmaps are kept."""
+"""Maximum number of cached bitmaps, one for each sequence of member names."""
 
 
 class PresenceReader:
     """Reader of the bitmaps of many patches, from decoded columns in which absent and null look the same.
 
-    A value without the letters ``null`` has no null, so its present columns are those that are not null.  Only the other
-    values are parsed again, for the names of their members.  They are known to be objects with allowed, distinct names.
+    A value without the letters ``null`` has no null, so its columns are those that are not null.  Only the other
+    values are parsed again, for the names of their members.  These values are known to be objects with allowed,
+    distinct names.
     """
 
     def __init__(self, rows: RowSchema, names: Names | None = None) -> None:

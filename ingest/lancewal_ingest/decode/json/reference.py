@@ -1,4 +1,5 @@
-"""The slow path, which defines the right result: value by value, by the rules of ``cells``.
+"""The slow path of the JSON decoder, which defines the right result.  It decodes value by value, by the rules of
+``cells``.
 
 1. Each value becomes one row, or is refused by the first check that fails.
 2. An upsert sets every column: an absent member is null, or the column's default.  A patch sets only the columns that
@@ -34,7 +35,9 @@ class ReferenceDecoder:
     def __init__(
         self, rows: RowSchema, naming: Naming = PLAIN, defaults: Mapping[str, object] = MappingProxyType({})
     ) -> None:
-        """``rows`` and ``defaults``: by the names that records use now."""
+        """``rows`` and ``defaults``: the columns, and the default cells of some of them, by present names
+        (``naming``).
+        """
         names = naming.names
         self._rows = rows
         self._names = names
@@ -99,12 +102,12 @@ class ReferenceDecoder:
 
 
 def _or_text(text: str, read: CellReader) -> CellReader:
-    """Return a reader that also takes one text as it is."""
+    """Return a reader that takes the string ``text`` as it is, and leaves other values to ``read``."""
     return lambda value, path: value if type(value) is str and value == text else read(value, path)
 
 
 def _advised(read: CellReader, column: pa.DataType, advice: Advice) -> CellReader:
-    """Return a reader whose refusals have the words of ``advice``."""
+    """Return a reader whose refusals end with the words of ``advice``, if there are any."""
 
     def advised(value: object, path: str) -> object:
         try:

@@ -25,7 +25,7 @@ import orjson
 from lancewal_ingest.decode.outcomes import Refusal
 
 BLANKS = b" \t\n\r"
-"""Bytes that may stand around JSON."""
+"""Bytes that JSON allows around a value."""
 DEPTH_MAX = 64
 """Most levels of nested objects and arrays, the value itself included.  Columns allow far fewer (``types.NESTING_MAX``)."""
 
@@ -102,7 +102,7 @@ def parse_value(text: str) -> object:
             raise
         members = {}
     if list(members) != ["_"]:
-        raise Refusal("not_json", f"expected one JSON value. A text has quotes, as {json.dumps(text[:_SHOWN])}")
+        raise Refusal("not_json", f"expected one JSON value. A string needs quotes: {json.dumps(text[:_SHOWN])}")
     return members["_"]
 
 

@@ -96,6 +96,8 @@ def _large(array: pa.Array) -> Mask | None:
 def cast_text(array: pa.Array, type_: pa.DataType, form: str) -> tuple[pa.Array, Mask | None]:
     """Cast texts that match ``form``, a regular expression, to a type.  Other texts become null, and their rows
     doubtful.
+
+    Returns the array and a mask of the doubtful rows; None if there are none.
     """
     plain = pc.match_substring_regex(array, form)
     if pc.all(plain).as_py() is not False:
@@ -159,7 +161,9 @@ def _lift_list(array: pa.Array, type_: pa.ListType) -> tuple[pa.Array, Mask | No
 
 
 def lift_vector(array: pa.Array, type_: pa.FixedSizeListType) -> tuple[pa.Array, Mask | None]:
-    """Convert lists of items to vectors.  Also return a mask of the rows whose list is not a valid vector."""
+    """Convert lists of items to vectors.  Also return a mask of the rows whose list is not a valid vector; None if
+    there are none.
+    """
     size = type_.list_size
     items, ends = array.values, array.offsets.to_numpy()
     doubtful: Mask = (np.diff(ends) != size) & ~mask_of(array.is_null())

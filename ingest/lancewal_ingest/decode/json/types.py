@@ -18,7 +18,9 @@ def check_nesting(columns: pa.Schema) -> None:
     """Raise ``InvalidSchema``, which names the column, if the type of a column nests too deep."""
     for field in columns:
         if _levels(field.type) > NESTING_MAX:
-            raise InvalidSchema(f"column {field.name!r}: at most {NESTING_MAX} lists, maps and structs may be nested")
+            raise InvalidSchema(
+                f"column {field.name!r} nests more than {NESTING_MAX} lists, maps and structs in each other. Flatten its type"
+            )
 
 
 def _levels(type_: pa.DataType) -> int:
