@@ -52,7 +52,7 @@ class AvroNumber(NumberCell):
 @dataclass(frozen=True, slots=True)
 class DecimalCell(ColumnCell):
     size: int | None
-    """Bytes of a value; None if its length comes first."""
+    """Number of bytes of a value; None if the value's length comes before it."""
     precision: int
     scale: int
 
@@ -77,7 +77,7 @@ class ItemsCell(ColumnCell):
 
     item: Cell
     least_bytes: int
-    """Fewest bytes of an item: 0 or 1."""
+    """Minimum number of bytes of an item: 0 or 1."""
 
     @property
     def growth(self) -> CellGrowth:
@@ -102,7 +102,7 @@ class StructCell(ColumnCell):
 
     members: Sequence[Member]
     names: Sequence[str] = ()
-    """Names of the members of the struct, by their places."""
+    """Names of the members of the struct, by their indexes."""
 
     @property
     def growth(self) -> CellGrowth:
@@ -111,15 +111,17 @@ class StructCell(ColumnCell):
 
 @dataclass(frozen=True, slots=True)
 class ChoiceCell(ColumnCell):
-    """A union.  A null branch gives null.  With ``places``, each other branch is a member of a struct.  Without
-    ``places``, the union has one other branch, and its value is the cell.
+    """A union.  A null branch gives null.
+
+    ``places`` may have, for each other branch, the index of its member in a struct.  Without ``places``, the union
+    has one other branch, and its value is the cell.
     """
 
     branches: Sequence[Cell]
-    """By the index of the branch; a null branch is ``SkippedCell``."""
+    """Cell of each branch, by the branch's index.  A null branch has a ``SkippedCell``."""
     places: Sequence[int | None] = ()
     names: Sequence[str] = ()
-    """Names of the members of the struct, by their places."""
+    """Names of the members of the struct, by their indexes."""
 
     @property
     def growth(self) -> CellGrowth:
@@ -127,7 +129,7 @@ class ChoiceCell(ColumnCell):
 
 
 def growth_of_members(members: Sequence[Member]) -> CellGrowth:
-    """Return the growth of a record."""
+    """Return the growth of a record with these members."""
     return growth_together(cell.growth for cell, _ in members)
 
 

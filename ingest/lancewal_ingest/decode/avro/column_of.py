@@ -82,7 +82,9 @@ class AvroColumnTypes(ColumnTypes[AvroType]):
 
 
 def _uuid(type_: AvroType) -> pa.DataType | None:
-    """Return the type of uuids for a field of them.  Within lists and structs uuids are texts or bytes."""
+    """Return the type of uuids if all values of the field are uuids or null; None for any other field.  Within lists
+    and structs, uuids are texts or bytes.
+    """
     others = type_.others if isinstance(type_, AvroUnion) else [type_]
     logicals = [one.logical for one in others if isinstance(one, AvroPlain | AvroFixed)]
     return pa.uuid() if len(others) == 1 and logicals == [Logical("uuid")] else None

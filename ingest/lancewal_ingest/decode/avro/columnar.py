@@ -1,11 +1,12 @@
 """The fast path: decode many datums field by field, each field of all rows at a time.
 
 Guarantees
- 1. A row that is not doubtful has the cells of ``strict``.  ``strict`` must decide on doubtful rows.
- 2. Whether a row is doubtful follows from its own bytes, or the reason is the schema.  Doubtful are all rows that ``strict``
-    refuses.  So are lists in several blocks or with a size in bytes, lists of more than ``ITEMS_MAX`` items that are neither
-    floats nor integers, indexes and lengths in more bytes than they need, and deep or very many values that are passed over.
- 3. Temporaries take a few times the bytes of the chunk.
+1. A row that is not doubtful has the cells of ``strict``.  ``strict`` must decide on doubtful rows.
+2. Whether a row is doubtful follows from its own bytes, or the reason is the schema.  All rows that ``strict``
+   refuses are doubtful.  So are rows with these values: lists in several blocks or with a size in bytes; lists of
+   more than ``ITEMS_MAX`` items that are neither floats nor integers; indexes and lengths in more bytes than they
+   need; deep or very many values that are passed over.
+3. Temporaries take a few times the bytes of the chunk.
 """
 
 from __future__ import annotations
@@ -65,13 +66,14 @@ from lancewal_ingest.decode.json.transport import cast_text, timestamp_form
 from lancewal_ingest.decode.value_decoder import Mask
 
 ITEMS_MAX = 64
-"""Most items of a list that are read item by item."""
+"""Maximum number of items of a list that is read item by item.  A row with a longer list is doubtful."""
 STEPS_MAX = 5_000
-"""Most values of passed-over types, and items of lists, that are read at all cursors of a chunk."""
+"""Maximum number of reads in a chunk of values that are passed over, and of list items.  One read is made at all
+cursors."""
 _BRANCHES_MAX = 64
-"""Branches of a union whose indexes have one byte."""
+"""Number of branches of a union whose indexes have one byte.  A row with another branch is doubtful."""
 _DEPTH_MAX = 8
-"""Most types inside each other, of those that are passed over, that are read here."""
+"""Maximum nesting of types that are passed over here.  Rows with deeper types are doubtful."""
 
 
 def read_columns(members: Sequence[Member], cursors: Cursors) -> dict[int, pa.Array]:
@@ -88,8 +90,9 @@ def read_columns(members: Sequence[Member], cursors: Cursors) -> dict[int, pa.Ar
 
 
 def read_cell(cell: Cell, cursors: Cursors, live: Mask | None = None) -> Any:
-    """Return the array of one cell of each datum; None for a cell that is passed over.  ``live``: the rows to read
-    (``cursors``).
+    """Return the array of one cell of each datum; None for a cell that is passed over.
+
+    ``live``: a mask of the rows to read; None: all (``cursors``).
     """
     return _READERS[type(cell)](cell, cursors, live)
 
@@ -242,7 +245,7 @@ def _choice(cell: ChoiceCell, cursors: Cursors, live: Mask | None) -> pa.Array:
 
 
 def _read_some(cell: Cell, cursors: Cursors, chosen: Mask) -> Any:
-    """Read for the chosen rows."""
+    """Read a cell for the chosen rows."""
     if chosen.all():
         return read_cell(cell, cursors, None)
     if cell.column is None and not chosen.any():
@@ -283,7 +286,7 @@ def _map(cell: MapCell, cursors: Cursors, live: Mask | None) -> pa.Array:
 
 
 def _one_by_one(item: Cell, cursors: Cursors, counts: Integers) -> Any:
-    """Read items that are neither floats nor integers."""
+    """Read items that are neither floats nor integers, one after the other in each list."""
     if item.column is not None and cursors.steps_left < 0:
         cursors.doubtful |= counts > 0
         counts[:] = 0
@@ -332,7 +335,7 @@ def _pass_plain(kind: str, cursors: Cursors, live: Mask | None) -> None:
 
 
 def _opened(cell: SkippedCell) -> Cell:
-    """Return the cells within a type that is passed over."""
+    """Return the cell that passes over a type with other types in it: a record, array, map or union."""
     path = cell.path
     match cell.of:
         case AvroArray(items=items):

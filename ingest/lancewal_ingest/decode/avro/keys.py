@@ -19,7 +19,10 @@ _ALONE = PRIMITIVES | {"enum", "fixed"}
 
 
 class AvroKeyFormat(AvroFormat):
-    """``FramedFormat`` of record keys in Avro.  ``rows`` are the region key's columns."""
+    """``FramedFormat`` of record keys in Avro.
+
+    ``rows``: the columns of the region key.
+    """
 
     def __init__(self, rows: RowSchema, naming: Naming) -> None:
         super().__init__(rows, naming)
@@ -31,7 +34,9 @@ class AvroKeyFormat(AvroFormat):
 
 
 def _as_record(schema: WriterSchema, field: str) -> WriterSchema:
-    """Return the schema of a record with this one field; a schema that is no value's alone as it is."""
+    """Return the schema of a record whose only field ``field`` has the type of ``schema``.  Return ``schema`` as it
+    is if it is not of a type in ``_ALONE``.
+    """
     try:
         type_ = json.loads(schema.text)
         named = type_.get("type") if isinstance(type_, dict) else type_

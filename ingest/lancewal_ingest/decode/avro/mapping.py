@@ -64,7 +64,8 @@ def mapped(writer: AvroType, rows: RowSchema, naming: Naming) -> Mapped[Member]:
     """Return the cells of a writer schema.  Each cell has the index of its column, or None if the contract passes the
     field over.
 
-    ``rows``: the columns, by the names that records use now.
+    ``rows``: the columns, by their present names (``naming``).  Raises ``SchemaUnusable`` if the schema cannot fill
+    the columns.
     """
     if not isinstance(writer, AvroRecord):
         raise SchemaUnusable(f"expected a record, whose fields are columns; the schema is {described(writer)}")
@@ -143,7 +144,9 @@ class _Cells:
 
 
 def _with_bytes(members: Sequence[Member]) -> Sequence[Member]:
-    """Return the members without those that are passed over and take no bytes, of which a record may have very many."""
+    """Return the members, without those that are passed over and take no bytes.  A record may have very many of
+    these.
+    """
     return [(cell, place) for cell, place in members if not (isinstance(cell, SkippedCell) and takes_no_bytes(cell.of))]
 
 
@@ -199,7 +202,9 @@ def _number(type_: AvroPlain, column: pa.DataType, path: str) -> AvroNumber | No
 
 
 def _is_in_units(column: pa.DataType, what: str) -> bool:
-    """Return whether a column has times or durations of a logical type, in units of its own."""
+    """Return whether the column takes values of the logical type ``what``, such as ``time``, after a conversion to
+    its own unit.
+    """
     if pa.types.is_timestamp(column):
         return what in ("epoch", "local-timestamp" if column.tz is None else "timestamp")
     return bool(pa.types.is_time(column) and what in ("time", "clock")) or bool(

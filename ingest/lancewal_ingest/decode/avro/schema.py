@@ -1,14 +1,15 @@
 """Avro schemas as values, and the parser of their text (Avro 1.11 and 1.12).
 
 Guarantees
- 1. ``parse_schema`` returns the type of a schema and of those that it refers to, or raises ``SchemaUnusable``.  The message
-    names the place in the schema.
- 2. Names, namespaces, references, unions, symbols, sizes and attributes of wrong kinds are checked as the specification has
-    it.  A logical type that is unknown, or that does not fit its type, is ignored, as the specification has it.  The name
-    that a converter of Kafka Connect has given a type (``connect.name``) goes before its logical type.
- 3. Defaults and aliases are checked for their form alone: they say nothing about how bytes were written.
- 4. All texts together are limited (``framed.payloads.check_writer``), and types nest at most ``NESTING_MAX`` deep.  A record
-    may contain itself by its name.
+1. ``parse_schema`` returns the type that a schema defines, or raises ``SchemaUnusable``.  It checks the schemas that
+   the schema refers to as well.  The message names the place in the schema.
+2. Names, namespaces, references, unions, symbols, sizes and attributes of wrong kinds are checked as the
+   specification has it.  A logical type that is unknown, or that does not fit its type, is ignored, as the
+   specification has it.  A name that a converter of Kafka Connect has given a type (``connect.name``) takes
+   precedence over its logical type.
+3. Defaults and aliases are checked for their form alone: they say nothing about how bytes were written.
+4. All texts together are limited (``framed.payloads.check_writer``), and types nest at most ``NESTING_MAX`` deep.  A
+   record may contain itself by its name.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ from lancewal_core.wal.writer_schemas import WriterSchema
 from lancewal_ingest.decode.framed.payloads import SchemaUnusable, check_writer
 
 Primitive = Literal["null", "boolean", "int8", "int16", "int", "long", "float", "double", "bytes", "string", "other"]
-"""``int8``, ``int16``: integers of schemas that are no Avro.  ``other``: a type of theirs that no column can hold."""
+"""Names of primitive types.  Kafka Connect's schemas add three: the integers ``int8`` and ``int16``, and ``other``
+for a type that no column can hold."""
 PRIMITIVES: frozenset[str] = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
 NESTING_MAX = 64
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -52,7 +54,7 @@ class AvroPlain:
     kind: Primitive
     logical: Logical | None = None
     said: str = ""
-    """Words for the type, if it comes from a schema that is no Avro."""
+    """Description of the type in messages, if it comes from a schema of Kafka Connect; empty otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +97,8 @@ class AvroRecord:
     name: str
     fields: tuple[AvroField, ...] = ()
     parts: tuple[AvroType, ...] | None = None
-    """Types of the fields that take bytes; None before the record is complete.  A record within itself takes bytes, since it
-    has no value otherwise."""
+    """Types of the fields that take bytes.  None before the record is complete.  A field with the record itself
+    counts as taking bytes, since it has no value otherwise."""
 
 
 class AvroField(NamedTuple):
@@ -117,7 +119,7 @@ _LOGICALS: Mapping[str, tuple[str, ...]] = {
     "bytes": ("decimal",),
     "fixed": ("decimal", "duration", "uuid"),
 }
-"""Logical types that fit each type."""
+"""Logical types that each type may have."""
 CONNECT_NAMES: Mapping[tuple[str, str], str] = {
     ("int", "org.apache.kafka.connect.data.Date"): "date",
     ("int", "org.apache.kafka.connect.data.Time"): "time-millis",
@@ -134,14 +136,18 @@ CONNECT_NAMES: Mapping[tuple[str, str], str] = {
     ("string", "io.debezium.time.ZonedTimestamp"): "zoned-text",
     ("string", "io.debezium.data.Uuid"): "uuid",
 }
-"""Logical type for each type and its name in schemas of Kafka Connect.  A name that says only a unit belongs here."""
+"""Logical type for each type and the name that schemas of Kafka Connect give it.  Names that need further parameters
+are not here."""
 CONNECT_DECIMAL = "org.apache.kafka.connect.data.Decimal"
 CONNECT_PRECISION = "connect.decimal.precision"
-"""Parameter of a decimal of Kafka Connect.  Without it a schema of Avro names a precision that nobody has said."""
+"""Parameter with the precision of a decimal of Kafka Connect.  Without it, the precision in an Avro schema is the
+converter's own, and says nothing about the values."""
 
 
 def parse_schema(schema: WriterSchema) -> AvroType:
-    """Return the type that a writer schema defines."""
+    """Return the type that a writer schema defines.  Raises ``SchemaUnusable`` if the schema, or one that it refers
+    to, is not valid.
+    """
     check_writer(schema, "avro")
     parser = _Parser()
     for name, known in schema.references:
@@ -188,7 +194,7 @@ def described(type_: AvroType) -> str:
 
 
 def takes_no_bytes(type_: AvroType) -> bool:
-    """Return whether all values of the type are encoded in zero bytes."""
+    """Return whether every value of the type is encoded in zero bytes."""
     match type_:
         case AvroPlain(kind=kind):
             return kind == "null"
@@ -339,8 +345,9 @@ class _Parser:
 
 
 def _same(one: AvroType, other: AvroType) -> bool:
-    """Return whether two types are equal.  The types within a record that is defined again are its first ones, if they have
-    names."""
+    """Return whether two types are equal.  If a record is defined again, named types in the second definition are
+    already those of the first one.
+    """
     if not (isinstance(one, AvroRecord) and isinstance(other, AvroRecord)):
         return one == other
     return one is other or (one.parts is not None and one.fields == other.fields)

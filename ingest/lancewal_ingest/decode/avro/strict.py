@@ -66,7 +66,7 @@ from lancewal_ingest.decode.json.cells import CellReader, cell_reader
 from lancewal_ingest.decode.outcomes import Refusal
 
 DEPTH_MAX = 64
-"""Most records, arrays and maps inside each other in a value that is passed over."""
+"""Maximum number of records, arrays and maps inside each other in a value that is passed over."""
 
 
 class Datum(ValueBytes):
@@ -77,7 +77,7 @@ class Datum(ValueBytes):
     def __init__(self, data: bytes) -> None:
         super().__init__(data)
         self.items_left = len(data)
-        """Items of arrays and maps that may still come."""
+        """Number of items of arrays and maps that may still come."""
 
     def number(self, of: object) -> int:
         """Return the next number, which has at most 64 bits."""
@@ -132,7 +132,9 @@ def read_datum(members: Sequence[Member], data: bytes, keys: Mapping[int, str]) 
 
 
 def read_cell(cell: Cell, datum: Datum) -> Any:
-    """Read the next cell of a datum, and return its value.  Raises ``Refusal`` of kind ``malformed``."""
+    """Read the next cell of a datum, and return its value; ``REFUSED`` if its column cannot hold the value.  Raises
+    ``Refusal`` of kind ``malformed`` or ``too_deep``.
+    """
     return _READERS[type(cell)](cell, datum)
 
 

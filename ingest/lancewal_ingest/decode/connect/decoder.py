@@ -1,12 +1,15 @@
 """``ValueDecoder`` of Kafka Connect's JSON with schemas.
 
-1. A value is an object with the members schema and payload, and no others (``envelope``).  Its payload is decoded by its own
-   schema.  Neither a registry nor a stored schema says anything about it.
-2. The decoder of a schema stays in memory, by the schema's text, within the limits of ``framed.kept``.  Results do not depend
-   on what stays.
-3. The schema of a value is not parsed again if the value begins like one before.  Only these bytes are compared.
-4. A payload that is null is refused: a record without a value deletes a row, and a value without a payload says nothing.
-5. If a schema has another name than the contract's records, its payloads are not decoded.  Only that they are JSON is checked.
+1. A value is an object with the members schema and payload, and no others (``envelope``).  Its payload is decoded by
+   its own schema.  Neither a registry nor a stored schema says anything about it.
+2. The decoder of a schema stays in memory, by the schema's text, within the limits of ``framed.kept``.  Results do
+   not depend on what stays.
+3. The schema of a value is not parsed again if the value begins like an earlier value, up to the payload.  Only these
+   bytes are compared.
+4. A payload that is null is refused: a record without a value deletes a row, and a value without a payload says
+   nothing.
+5. If a schema has another name than the contract's records, its payloads are not decoded.  Only that they are JSON is
+   checked.
 """
 
 from __future__ import annotations
@@ -52,18 +55,19 @@ _NULL = b"null"
 
 
 class TextDecoder(Protocol):
-    """Decoder of the payloads of one schema."""
+    """Decoder of the payloads of one schema.  Payloads are JSON texts."""
 
     def decode(self, payloads: Sequence[bytes], ops: Ops) -> DecodedValues: ...
 
 
 MakeTexts = Callable[[AvroRecord], TextDecoder]
-"""Function that returns the decoder of payloads of a record.  It may raise ``SchemaUnusable``."""
+"""Function that is given the record that a schema defines, and returns the decoder of its payloads.  It may raise
+``SchemaUnusable``."""
 
 
 @dataclass(slots=True)
 class _Group:
-    """Values of one schema."""
+    """Values that carry one schema."""
 
     indexes: list[int] = field(default_factory=list)
     payloads: list[bytes] = field(default_factory=list)
@@ -86,8 +90,8 @@ class ConnectDecoder(NamesNoSchema):
     schemas_have_fields = True
 
     def __init__(self, rows: RowSchema, naming: Naming = PLAIN, events: MakeTexts | None = None) -> None:
-        """``events``: makes the decoder of payloads that are events of a connector.  None: payloads are rows, and name
-        no operation.
+        """``events``: makes the decoder of payloads that are events of a connector.  None: payloads are rows, which
+        do not name operations.
         """
         self._make = events or (lambda record: ConnectRows(record, rows, naming))
         self.tells_operations = events is not None
@@ -207,7 +211,9 @@ def _no_payload(index: int) -> RefusedValue:
 
 
 def _others(values: Sequence[bytes], group: _Group, refused: list[RefusedValue]) -> list[int]:
-    """Return the indexes of the values of another record.  Add those that are no such value to ``refused``."""
+    """Return the indexes of a group's values, which are records of another name.  Values that are not JSON are added
+    to ``refused``.
+    """
     others = list(group.nulls)
     for index, payload in zip(group.indexes, group.payloads, strict=True):
         try:
@@ -220,7 +226,9 @@ def _others(values: Sequence[bytes], group: _Group, refused: list[RefusedValue])
 
 
 def _why(value: bytes, refused: RefusedValue) -> RefusedValue:
-    """Return the refusal of a value whose payload is refused.  Text after the payload may be another member."""
+    """Return the refusal of a value whose payload is refused.  If the payload is not JSON, it may be the value around
+    it that is wrong, for example with a further member.
+    """
     if refused.kind != "not_json":
         return refused
     try:

@@ -1,12 +1,14 @@
-r"""A value as Kafka Connect's JsonConverter writes it: ``{"schema": SCHEMA, "payload": PAYLOAD}``, and nothing beside them.
+r"""A value as Kafka Connect's JsonConverter writes it: ``{"schema": SCHEMA, "payload": PAYLOAD}``, and nothing beside
+them.
 
-1. The result for a value follows from its bytes.  If the schema comes first, the text up to the payload is its *head*.  Each
-   value that begins with a head has that schema, and the rest is its payload.  So a head that was seen before need not be
-   read again.
-2. The text between the head and the last brace is given to a JSON parser.  Where it is one JSON value, and the schema is an
-   object, the whole is an object of two members.
+1. The result for a value follows from its bytes.  If the schema comes first, the text up to the payload is its
+   *head*.  Each value that begins with a head has that schema, and the rest is its payload.  So a head that was seen
+   before need not be read again.
+2. The text between the head and the last brace is given to a JSON parser.  If it is one JSON value, and the schema is
+   an object, the whole is an object of two members.
 3. A value in another order is split into its members in one pass, and a parser reads each of them alone.
-4. The payload of a value is no longer than the text from the first ``"payload"`` on, which bounds the row (``growth``).
+4. The payload of a value with a head is no longer than the text after the head, which bounds the row
+   (``decoder.ConnectGrowth``).
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ _ADVICE = "Have the producer's converter write schemas (schemas.enable=true)"
 
 
 class Head(NamedTuple):
-    """The beginning of a value, up to its payload."""
+    """Beginning of a value, up to its payload: its text, and the text of the schema in it."""
 
     text: bytes
     schema: bytes

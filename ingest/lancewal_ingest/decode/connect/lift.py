@@ -1,8 +1,8 @@
 """Conversion of the arrays that the JSON decoder has read from payloads to the columns of a table.
 
-1. Each cell is exactly what the payload says.  A row with a cell that its column cannot hold, or with a null that the schema
-   does not allow, has a *fault*.  Its cells mean nothing then.
-2. A fault is found for all rows at a time.  The first one of a row, in the order of the cells, is why it is refused.
+1. Each cell is exactly what the payload says.  A row with a cell that its column cannot hold, or with a null that the
+   schema does not allow, has a *fault*.  Its cells mean nothing then.
+2. A fault is found for all rows at a time.  A row is refused for its first fault, in the order of the cells.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ class Fault(NamedTuple):
 
 
 Note = Callable[[Mask, str, str], None]
-"""(mask of the values of a level, kind, message): note a fault."""
+"""Function that notes a fault.  It is given a mask of the values that have the fault, the kind of their refusal, and
+its message."""
 
 
 def lifted(cell: Cell, array: pa.Array, faults: list[Fault]) -> pa.Array:
@@ -41,7 +42,10 @@ def lifted(cell: Cell, array: pa.Array, faults: list[Fault]) -> pa.Array:
 
 
 def _lift(cell: Cell, array: pa.Array, live: Mask | None, note: Note) -> pa.Array:
-    """``live``: values whose struct is not null; None if all are."""
+    """Convert an array, and note each null that the schema does not allow.
+
+    ``live``: a mask of the values whose struct is not null; None if all are.
+    """
     if array.null_count and not isinstance(cell, ChoiceCell):
         missing = ~mask_of(array.is_valid()) if live is None else ~mask_of(array.is_valid()) & live
         if missing.any():
@@ -83,7 +87,7 @@ def _numbers(cell: NumberCell, array: pa.Array, note: Note) -> pa.Array:
 
 
 def _of_bytes(cell: DecimalCell | BytesCell, array: pa.Array, note: Note) -> pa.Array:
-    """Return decimals or vectors of their bytes."""
+    """Return decimals or vectors, which the JSON decoder has read as bytes."""
     live = mask_of(array.is_valid()) if array.null_count else None
     if len(array) == 0:
         return pa.array([], cell.column)

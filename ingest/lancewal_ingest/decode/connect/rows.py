@@ -1,15 +1,16 @@
 """Decoder of the payloads of one schema, for the columns of one contract.
 
 Guarantees, beside those of ``value_decoder`` for each payload and operation
- 1. A payload is read by the JSON decoder, in the types that the schema says (``wire``), and converted (``lift``).  A payload
-    that disagrees with its schema is refused, also where its column could hold it.  A member that the schema does not have is
-    ``malformed``: a field of a schema alone is an unknown column.
- 2. A column without a field in the schema, or whose member is absent, is null, or has its default in an upsert.  A member that
-    is null gives null.
- 3. A patch has the columns of the members that its payload holds.
- 4. A struct within a payload is decoded likewise: give its texts as payloads, and its part of the schema.
- 5. If the schema has a field without a column, all payloads are refused, and ``new_fields`` has the types of such fields
-    (guarantee 4 of ``framed.payloads``).
+1. A payload is read by the JSON decoder, in the types that the schema says (``wire``), and converted (``lift``).  A
+   payload that disagrees with its schema is refused, even if its column could hold the value.  A member that the
+   schema does not have is ``malformed``.  Only a field of the schema can be an unknown column.
+2. A column without a field in the schema, or whose member is absent, is null, or has its default in an upsert.  A
+   member that is null gives null.
+3. A patch has the columns of the members that its payload holds.
+4. A struct within payloads can be decoded alone.  The caller gives the struct's part of the schema, and the texts of
+   the struct as payloads.
+5. If the schema has a field without a column, all payloads are refused, and ``new_fields`` has the types of such
+   fields (guarantee 4 of ``framed.payloads``).
 """
 
 from __future__ import annotations
@@ -77,5 +78,7 @@ class ConnectRows:
 
 
 def _disagrees(refused: RefusedValue) -> RefusedValue:
-    """Return the refusal of a payload.  The contract has a column for each field of its schema here."""
+    """Return the refusal of a payload, as ``malformed`` if a member is unknown.  Each field of the schema has a
+    column here, so the payload has a member that its schema lacks.
+    """
     return replace(refused, kind="malformed") if refused.kind == "unknown_column" else refused

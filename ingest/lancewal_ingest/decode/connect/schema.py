@@ -1,14 +1,14 @@
 """Schemas of Kafka Connect, as JsonConverter writes them, read as types of ``avro.schema``.
 
 Guarantees
- 1. ``parse_schema`` returns a record, or raises ``SchemaUnusable``, which says the place in the schema by
-    numbers.  A schema is a part of its value, so messages hold no name of it.  If the contract names its records, the name
-    is looked at first: a schema of another name is of another record, whatever type it has.
- 2. A logical name that is unknown, or that does not fit its type, changes nothing.
- 3. Defaults, versions and documentation change nothing: the payload has all values.
- 4. A schema has at most ``SCHEMA_BYTES_MAX``, and nests as deep as JSON may (``strict.DEPTH_MAX``).
+1. ``parse_schema`` returns a record, or raises ``SchemaUnusable``, which says the place in the schema by numbers.  A
+   schema is a part of its value, so messages hold no name of it.  If the contract names its records, the name is
+   looked at first: a schema of another name is of another record, whatever type it has.
+2. A logical name that is unknown, or that does not fit its type, changes nothing.
+3. Defaults, versions and documentation change nothing: the payload has all values.
+4. A schema has at most ``SCHEMA_BYTES_MAX`` bytes, and nests as deep as JSON may (``strict.DEPTH_MAX``).
 
-A map whose keys are no strings comes as a list of pairs, and there is no column for it.
+A map whose keys are not strings comes as a list of pairs, and there is no column for it.
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ _PLAIN: Mapping[str, Primitive] = {
 _NOTHING = AvroPlain("null")
 _INTEGER = re.compile("-?[0-9]{1,9}")
 _SURROGATE = re.compile("[\ud800-\udfff]")
-"""Half of a pair, which JSON can say.  A text of Arrow cannot hold it."""
+"""Half of a surrogate pair, which JSON can write.  A string in Arrow cannot hold it."""
 
 
 def parse_schema(text: bytes, naming: Naming = PLAIN) -> AvroRecord:
-    """Return the record that a schema defines; its name is empty if the schema has none.  Raises ``SchemaUnusable`` if
-    ``naming`` requires another name.
+    """Return the record that a schema defines; its name is empty if the schema has none.  Raises ``SchemaUnusable``
+    if the schema is not valid or not a struct, or if ``naming`` requires another name.
     """
     if len(text) > SCHEMA_BYTES_MAX:
         raise SchemaUnusable(f"the schema has more than {SCHEMA_BYTES_MAX} bytes")

@@ -1,8 +1,10 @@
 """How the JSON decoder reads payloads of a schema: the type of each column in JSON, and the names of members.
 
 1. A column that the schema has no field for is in no payload.  A member of a struct without a field is null.
-2. Numbers, decimals and lists come as JSON has them, and ``lift`` converts them.  All other types are the columns' own.
-3. Only names of the schema's fields are allowed.  Fields that the contract passes over are those that it *dropped* here.
+2. Numbers, decimals and lists are read in the types that they have in JSON, and ``lift`` converts them.  All other
+   columns are read in their own types.
+3. Only names of the schema's fields are allowed.  Fields that the contract passes over count as *dropped* names here
+   (``naming``).
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ from lancewal_ingest.decode.framed.cells import BytesCell, FloatCell
 from lancewal_ingest.decode.naming import Form, Names, Naming
 
 ABSENT = pa.bool_()
-"""Type of what no payload has."""
+"""Type in which a column or member is read that no payload has."""
 
 
 def wire_rows(rows: RowSchema, cells: Mapping[int, Cell]) -> RowSchema:
@@ -40,7 +42,11 @@ def wire_rows(rows: RowSchema, cells: Mapping[int, Cell]) -> RowSchema:
 
 
 def wire_naming(schema: AvroRecord, rows: RowSchema, cells: Mapping[int, Cell], naming: Naming) -> Naming:
-    """Return the names that members of the payload may have.  ``rows``: the columns, by the names that records use now."""
+    """Return the names that members of the payload may have.
+
+    ``rows``: the columns, by their present names.  ``cells``: the cell of each column that the schema has, by the
+    column's index.
+    """
     names = rows.columns.names
     called = _names(schema.fields, naming.in_values(rows).columns, naming.names)
     forms: dict[str, Form] = {
@@ -53,7 +59,9 @@ def wire_naming(schema: AvroRecord, rows: RowSchema, cells: Mapping[int, Cell], 
 
 
 def value_cell(cell: Cell) -> Cell:
-    """Return the cell of the values that are not null: of a nullable field, the branch that is not null."""
+    """Return the cell of the values that are not null.  For a nullable field, this is the cell of the branch that is
+    not null.
+    """
     return next(one for one in cell.branches if not is_null(one)) if isinstance(cell, ChoiceCell) else cell
 
 
@@ -87,12 +95,12 @@ def wire_type(cell: Cell) -> pa.DataType:
 
 
 def is_float_vector(cell: ItemsCell) -> bool:
-    """Return whether the items of a vector are floats in JSON, so that the JSON decoder reads vectors."""
+    """Return whether a cell is a vector whose items are floats in JSON.  Then the JSON decoder reads it as a vector."""
     return bool(pa.types.is_fixed_size_list(cell.column)) and isinstance(value_cell(cell.item), FloatCell)
 
 
 def _names(fields: Sequence[AvroField], level: pa.Schema | pa.StructType, names: Names | None) -> Names:
-    """Return the names that payloads may have at a level, of those that the schema has."""
+    """Return the names that payloads may have at one level: those of the schema's fields."""
     by_child: dict[str, AvroType] = {}
     former: dict[str, str] = {}
     dropped: set[str] = set()

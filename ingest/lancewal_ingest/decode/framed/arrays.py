@@ -1,9 +1,10 @@
 """Arrow arrays of what the cursors of a chunk read: the same for every format of binary values.
 
 Guarantees
- 1. A function that takes ``cursors`` makes a row doubtful if the strict reader must decide on it (``cursors``).  Other rows of
-    the array are exact.
- 2. ``live`` are the rows that hold a value, and ``valid`` those that are not null; None stands for all.
+1. A function that takes ``cursors`` makes a row doubtful if the strict reader must decide on it (``cursors``).  Other
+   rows of the array are exact.
+2. ``live`` is a mask of the rows that hold a value, and ``valid`` one of the rows that are not null; None stands for
+   all.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from lancewal_ingest.decode.framed.cursors import Cursors, Integers
 from lancewal_ingest.decode.value_decoder import Mask, mask_of
 
 ITEMS_AT_ONCE = 1 << 17
-"""Integers in lists that are read at once."""
+"""Maximum number of integers in lists that are read at once."""
 _HEX = np.full(256, 0x80, np.uint8)
 """Value of each hexadecimal digit; 0x80 for other bytes."""
 _HEX[np.frombuffer(b"0123456789abcdefABCDEF", np.uint8)] = [*range(16), *range(10, 16)]
@@ -69,12 +70,12 @@ def floats(cell: FloatCell, cursors: Cursors, live: Mask | None, valid: Mask | N
 
 
 def float_items(cell: FloatCell, cursors: Cursors, sizes: Integers) -> pa.Array:
-    """Return the floats in the next bytes of all rows.  ``sizes``: what ``Cursors.room`` returned."""
+    """Return the floats in the next bytes of all rows, as one array.  ``sizes``: the result of ``Cursors.room``."""
     return _wide_floats(cell, values_of(cursors.runs(sizes), np.dtype(f"<f{cell.width}")), None)
 
 
 def _wide_floats(cell: FloatCell, values: npt.NDArray[Any], valid: Mask | None) -> pa.Array:
-    """Return an array of floats.  Those of the column are as wide or wider."""
+    """Return an array of floats of the column's type, which is as wide as the values or wider."""
     wide = values if cell.width * 8 == cell.column.bit_width else values.astype("<f8")
     return fixed_width(wide, cell.column, valid)
 
@@ -85,7 +86,7 @@ def truths(found: npt.NDArray[Any], column: pa.DataType, valid: Mask | None) -> 
 
 
 def texts(cursors: Cursors, sizes: Integers, column: pa.DataType, valid: Mask | None) -> pa.Array:
-    """Return the next bytes of each row as text.  ``sizes``: what ``Cursors.room`` returned."""
+    """Return the next bytes of each row as text.  ``sizes``: the result of ``Cursors.room``."""
     runs = cursors.runs(sizes)
     _, ends, data = runs.buffers()
     data = data or pa.py_buffer(b"")
@@ -98,7 +99,7 @@ def texts(cursors: Cursors, sizes: Integers, column: pa.DataType, valid: Mask | 
 
 
 def blobs(cell: BytesCell, cursors: Cursors, sizes: Integers, live: Mask | None, valid: Mask | None) -> pa.Array:
-    """Return the next bytes of each row, as the column needs them.  ``sizes``: what ``Cursors.room`` returned."""
+    """Return the next bytes of each row, as the column needs them.  ``sizes``: the result of ``Cursors.room``."""
     if cell.exactly is None:
         runs = cursors.runs(sizes)
         found = pa.Array.from_buffers(pa.binary(), len(runs), [validity(valid), *runs.buffers()[1:]])
@@ -110,7 +111,7 @@ def blobs(cell: BytesCell, cursors: Cursors, sizes: Integers, live: Mask | None,
 
 
 def uuids(cell: UuidTextCell, cursors: Cursors, sizes: Integers, live: Mask | None, valid: Mask | None) -> pa.Array:
-    """Return uuids, parsed from the next bytes of each row.  ``sizes``: what ``Cursors.room`` returned."""
+    """Return uuids, parsed from the next bytes of each row.  ``sizes``: the result of ``Cursors.room``."""
     if cell.blank:
         live = valid = _filled(sizes, live)
     letters, whole = _exact_runs(36, cursors, sizes, live)
@@ -129,7 +130,9 @@ def _filled(sizes: Integers, live: Mask | None) -> Mask:
 def _exact_runs(
     exactly: int, cursors: Cursors, sizes: Integers, live: Mask | None
 ) -> tuple[npt.NDArray[np.uint8], Mask]:
-    """Return the next bytes of the rows that have ``exactly`` so many, a line for each, and which rows these are."""
+    """Return the next bytes of the rows that have exactly ``exactly`` bytes, and a mask of these rows.  The bytes
+    have one line per row.  Other live rows become doubtful.
+    """
     whole = sizes == exactly
     cursors.doubt(~whole, live)
     return values_of(cursors.runs(np.where(whole, sizes, 0)), np.dtype(np.uint8)).reshape(-1, exactly), whole
@@ -247,7 +250,7 @@ def _wide(array: pa.Array, column: pa.DataType) -> pa.Array:
 
 
 def _not_text(array: pa.Array) -> list[int]:
-    """Return the places of the texts that are not UTF-8, at the cost of few passes if these are few."""
+    """Return the indexes of the texts that are not UTF-8.  It takes few passes if these are few."""
     wrong: list[int] = []
     pending = [(0, array)]
     while pending:
@@ -264,7 +267,9 @@ def _not_text(array: pa.Array) -> list[int]:
 
 
 def _of_bytes(data: npt.NDArray[Any], rows: Mask, column: pa.DataType, valid: Mask | None) -> pa.Array:
-    """Return an array of a type of fixed size, with the bytes of ``data`` in some rows."""
+    """Return an array of a type of fixed size.  ``data``: the bytes of the rows in ``rows``; all other rows get
+    zeros.
+    """
     if len(data) < len(rows):
         data = _spread(data, rows)
     if column == pa.uuid():
@@ -276,7 +281,7 @@ def _of_bytes(data: npt.NDArray[Any], rows: Mask, column: pa.DataType, valid: Ma
 
 
 def _spread(data: npt.NDArray[Any], rows: Mask) -> npt.NDArray[Any]:
-    """Return zeros with ``data`` in some rows."""
+    """Return one line per row: the lines of ``data`` for the rows in ``rows``, and zeros for all others."""
     found = np.zeros((len(rows), *data.shape[1:]), data.dtype)
     found[rows] = data
     return found

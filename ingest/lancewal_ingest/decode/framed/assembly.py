@@ -1,6 +1,8 @@
-"""Parts that strict readers of binary values share: bytes of one value, readers of its cells, and the Arrow arrays of cells.
+"""Parts that strict readers of binary values share: bytes of one value, readers of its cells, and the Arrow arrays of
+cells.
 
-The items of a list come as an array.  So a long list takes the memory of ``ITEMS_AT_ONCE`` Python values, whatever is in it.
+The items of a list come as an array.  So a long list never takes the memory of more than ``ITEMS_AT_ONCE`` Python
+values, whatever is in it.
 """
 
 from __future__ import annotations
@@ -23,9 +25,9 @@ from lancewal_ingest.decode.outcomes import Refusal
 ITEMS_AT_ONCE = 10_000
 _VARINT_BYTES_MAX = 10
 _FLOATS = {4: struct.Struct("<f"), 8: struct.Struct("<d")}
-"""Forms of floats, by their bytes."""
+"""Struct formats of floats, by their number of bytes."""
 REFUSED = object()
-"""Cell that its column cannot hold.  It is not null."""
+"""Stands for a cell that its column cannot hold.  It is not a null."""
 _UUID = re.compile(rb"[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}")
 
 
@@ -47,7 +49,7 @@ class ValueBytes(ABC):
         """Return the next length, which may be more than the bytes that remain."""
 
     def run(self, of: object) -> bytes:
-        """Return the next bytes, whose length comes first."""
+        """Read a length, and return so many bytes after it."""
         return self.bytes(self.length(of), of)
 
     @abstractmethod
@@ -88,7 +90,10 @@ def malformed(of: object, expected: str) -> NoReturn:
 
 
 def check_row(cells: Mapping[int, Any], keys: Mapping[int, str], data: ValueBytes) -> None:
-    """Raise ``Refusal`` if a value that was read to its end is no row.  ``keys``: see the readers."""
+    """Raise ``Refusal`` if a value that was read to its end is not a row.
+
+    ``keys``: the name of each primary key column, by its index.
+    """
     for place, name in keys.items():
         if cells.get(place) is None:
             raise Refusal("missing_key", f"column {name!r}: expected a value, it is in the primary key")
@@ -136,7 +141,7 @@ def read_bytes(cell: BytesCell, data: ValueBytes) -> Any:
 
 
 def distinct_entries(entries: pa.Array, path: str, data: ValueBytes) -> object:
-    """Return the entries of a map, each key of which must be there once."""
+    """Return the entries of a map, or ``REFUSED`` if a key is repeated."""
     if len(entries) > 1 and pc.count_distinct(entries.field(0)).as_py() < len(entries):
         return data.refuse("duplicate_member", path, "each key of a map once")
     return entries

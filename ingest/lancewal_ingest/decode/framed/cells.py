@@ -1,10 +1,11 @@
 """Cells: how values of a writer schema fill a column.  Avro and Protobuf share the cells here, and add their own.
 
-A format makes a tree of cells from a schema.  Its columnar reader and its strict reader follow the same tree, so the rules are
-there once.  ``str`` of a cell names it in messages.
+A format makes a tree of cells from a schema.  Its columnar reader and its strict reader follow the same tree, so each
+rule is written once.  ``str`` of a cell names it in messages.
 
-``growth`` of a cell is an upper bound of the memory that it takes in Arrow beyond its slot of fixed size.  Each byte of a
-value lies in at most one text, or it is the only byte of an item.  Names of enumerations take no bytes of the value.
+``growth`` of a cell is an upper bound of the memory that it takes in Arrow beyond its slot of fixed size.  Each byte
+of a value lies in at most one text, or it is the only byte of an item.  Names of enumerations take no bytes of the
+value.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import pyarrow as pa
 from lancewal_ingest.decode.weight import slot_bits
 
 CellGrowth = tuple[int, int]
-"""Bytes for each byte of a value, and bytes for each value."""
+"""Growth of a cell: bytes for each byte of a value, and bytes for each value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +26,7 @@ class ColumnCell:
     path: str
     """Path of the column, for messages."""
     column: pa.DataType
-    """Type of the column, or of the part of one.  None: the value is passed over.  It is checked, and gives no array."""
+    """Type of the column, or of a part of it.  None: the value is passed over.  It is checked, and gives no array."""
 
     def __str__(self) -> str:
         return named_in_messages(self.path, passed_over=self.column is None)
@@ -46,7 +47,7 @@ class NumberCell(ColumnCell):
 
     least: int
     most: int
-    """Range of values that the column and the type allow."""
+    """The column and the field's type allow values from ``least`` to ``most``."""
     expected: str = ""
     floating: bool = False
     """Whether the column has floats."""
@@ -82,11 +83,12 @@ class BytesCell(ColumnCell):
     """Bytes, stored unchanged: in a binary column, or as the items of a vector one after the other."""
 
     exactly: int | None
-    """Length that the column needs; None for any."""
+    """Number of bytes that the column needs; None for any."""
     size: int | None = None
-    """Bytes of a value; None if its length comes first."""
+    """Number of bytes of a value; None if the value's length comes before it."""
     blank: bool = False
-    """Whether no bytes are a missing value, since the column needs some, and the field has no presence."""
+    """Whether an empty value counts as missing.  It does if the column needs bytes, and the field cannot be absent
+    otherwise."""
 
     @property
     def growth(self) -> CellGrowth:

@@ -1,14 +1,14 @@
-"""One cursor for each datum of a chunk, and what is read at all cursors at once.
+"""A cursor into each datum of a chunk, and reads at all cursors at once.  A *row* is the datum of one payload.
 
 Guarantees
- 1. A read costs a few calls of numpy, whatever the number of rows is.
- 2. A row that a read cannot decide on becomes *doubtful*, whatever its neighbours are.  Its cells mean nothing, and its cursor
-    may stand anywhere within the buffer.
- 3. A cursor never goes back.  So a datum that is not doubtful, and whose cursor stands at its end in the end, was read within
-    its own bytes: one that read beyond them stands after its end for good.
- 4. No read leaves the buffer, which has ``_BEFORE`` bytes before the first datum and ``_AFTER`` after the last one.
+1. A read costs a few calls of numpy, whatever the number of rows is.
+2. A row that a read cannot decide on becomes *doubtful*, whatever its neighbours are.  Its cells mean nothing, and
+   its cursor may be anywhere within the buffer.
+3. A cursor never goes back.  A cursor that has read beyond its datum stays after the datum's end for good.  So if a
+   row is not doubtful, and its cursor is at its end after the last read, the row was read within its own bytes.
+4. No read leaves the buffer, which has ``_BEFORE`` bytes before the first datum and ``_AFTER`` after the last one.
 
-``live``: rows that a read is for; None if it is for all.  Other rows keep their cursors and give zeros.
+``live``: a mask of the rows that a read is for; None if it is for all.  Other rows keep their cursors and give zeros.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import pyarrow as pa
 from lancewal_ingest.decode.value_decoder import Mask
 
 Integers = npt.NDArray[np.int64]
-"""A place in the buffer, a size, or a count of each row."""
+"""An integer for each row: an index in the buffer, a size, or a count."""
 _BEFORE, _AFTER = 16, 32
 _TOP_BITS = np.uint64(0x8080808080808080)
 _SEVENS = np.uint64(0x7F7F7F7F7F7F7F7F)
@@ -33,25 +33,25 @@ class Cursors:
     __slots__ = ("_lasts", "at", "buffer", "data", "depth", "doubtful", "ends", "limit", "steps_left", "words")
 
     def __init__(self, data: npt.NDArray[np.uint8], starts: Integers, ends: Integers, steps: int) -> None:
-        """``starts`` and ``ends``: where each datum lies in ``data``, in ascending order.  ``steps``: the initial
+        """``starts`` and ``ends``: the bounds of each datum in ``data``, in ascending order.  ``steps``: the initial
         ``steps_left``.
         """
         self.data = np.zeros(_BEFORE + len(data) + _AFTER, np.uint8)
         self.data[_BEFORE : _BEFORE + len(data)] = data
         self.buffer = pa.py_buffer(self.data)
         self.words = np.ndarray((len(self.data) - 7,), "V8", self.data, strides=(1,))
-        """The 8 bytes from each place on."""
+        """The 8 bytes from each index of the buffer on."""
         self.at = starts + _BEFORE
         self.ends = ends + _BEFORE
         self.limit = _BEFORE + len(data) + 1
-        """A place after the ends of all datums, which no cursor leaves behind."""
+        """Index after the ends of all datums, which no cursor passes."""
         self.doubtful = np.zeros(len(starts), np.bool_)
         self.steps_left = steps
-        """Reads that may still be made at all cursors, of those that the format counts."""
+        """Number of reads that may still be made.  The format says which of its reads count."""
         self._lasts: list[Integers] = []
         """The result of ``lasts``; empty until then.  All cursors of a chunk share it."""
         self.depth = 0
-        """Types that are passed over and are being read, inside each other."""
+        """Number of types that are being passed over, one inside the other."""
 
     def some(self, rows: Integers, at: Integers) -> Cursors:
         """Return new cursors for ``rows``, at the positions ``at`` in the buffer.  A row may be listed several times."""
@@ -64,7 +64,7 @@ class Cursors:
         return few
 
     def within(self, sizes: Integers) -> Cursors:
-        """Return cursors whose datums are the next ``sizes`` bytes of each row.  ``sizes``: what ``room`` returned."""
+        """Return cursors whose datums are the next ``sizes`` bytes of each row.  ``sizes``: the result of ``room``."""
         inner = self.some(np.arange(len(self)), self.at.copy())
         inner.ends = np.minimum(self.at + sizes, self.limit)
         return inner
@@ -81,7 +81,7 @@ class Cursors:
         return len(self.at)
 
     def doubt(self, rows: Mask, live: Mask | None) -> None:
-        """Mark those of ``rows`` that are live as doubtful."""
+        """Mark rows as doubtful: those in ``rows`` that are live."""
         self.doubtful |= rows if live is None else rows & live
 
     def move(self, count: int | Integers, live: Mask | None) -> None:
@@ -154,7 +154,9 @@ class Cursors:
         return sizes
 
     def runs(self, sizes: Integers) -> pa.Array:
-        """Return the next bytes of each row as a binary array, and move the cursors.  ``sizes``: what ``room`` returned."""
+        """Return the next bytes of each row as a binary array, and move the cursors.  ``sizes``: the result of
+        ``room``.
+        """
         # A cursor after its datum's end would break the order of the borders.  Its size is 0.
         starts = np.minimum(self.at, self.ends)
         stops = starts + sizes
@@ -169,5 +171,5 @@ class Cursors:
 
 
 def signed(word: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
-    """Return the integers that have their signs in the lowest bit (zigzag)."""
+    """Return the integers of which ``word`` has the zigzag encoding, with the sign in the lowest bit."""
     return (word >> _ONE).view(np.int64) ^ -(word & _ONE).view(np.int64)

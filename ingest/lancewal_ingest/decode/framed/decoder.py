@@ -1,13 +1,14 @@
 """``ValueDecoder`` of the formats of a schema registry: values by the stored schemas that they name.
 
-1. A value is decoded by the schema that the table has stored for the name in its frame, never by what a registry says.  If
-   the schema has several versions, the contract and the place of the record say which one counts (``writer_schemas``).
-   A value whose schema is not stored is refused as ``unknown_schema``.  Ingest looks schemas up before it decodes, and lets
-   the partition wait meanwhile.
-2. Values of one schema are decoded together, by one ``PayloadDecoder``.  The decoders of the schemas that were used last
-   stay in memory.
-3. A schema that is not valid, or cannot fill the columns, makes each of its values bad (``unusable_schema``).
-4. Where payloads do not tell which columns a patch has, the header ``lancewal.fields`` does: names of columns, separated
+1. A value is decoded by the schema that the table has stored for the name in its frame, never by what a registry
+   says.  A schema may have several versions.  The contract and the place of the record say which version counts
+   (``writer_schemas``).  A value whose schema is not stored is refused as ``unknown_schema``.  Ingest looks schemas
+   up before it decodes, and lets the partition wait until they are stored.
+2. Values of one schema are decoded together, by one ``PayloadDecoder``.  The most recently used decoders stay in
+   memory.
+3. If a schema is not valid, or cannot fill the columns, each of its values is refused, with the kind of the error
+   (``SchemaUnusable``).
+4. If payloads do not tell which columns a patch has, the header ``lancewal.fields`` does: names of columns, separated
    by commas.  Other columns of the payload do not count.
 """
 
@@ -57,10 +58,10 @@ from lancewal_kafka.headers import HeaderList
 
 NOTHING_ACCEPTED: Mapping[str, int] = MappingProxyType({})
 _GROWTH = 64
-"""Bytes that a row may take for each byte of a payload, as long as its schema is not in memory."""
+"""Assumed number of bytes that a row takes for each byte of a payload, while its schema is not in memory."""
 _MADE_MAX = 4096
-"""Most decoders that stay in memory.  Errors about unusable schemas count as decoders.  A limit is needed since each hostile
-value may name another path."""
+"""Maximum number of decoders that stay in memory, errors about unusable schemas included.  A limit is needed since
+each hostile value may name another path."""
 
 
 class FramedFormat(Protocol):
@@ -69,7 +70,7 @@ class FramedFormat(Protocol):
     name: str
     """The format's name in messages."""
     paths: bool
-    """Whether frames end with a path (``frames``)."""
+    """Whether frames end with the path to a message (``frames``)."""
     schemas_have_fields: bool
     """Whether schemas say which fields payloads have, and of which types."""
     tells_operations: bool
@@ -84,7 +85,11 @@ class FramedFormat(Protocol):
 
 
 class FramedDecoder:
-    """``ValueDecoder`` of values that name a stored schema."""
+    """``ValueDecoder`` of values that name a stored schema.
+
+    ``accepted``: for some schemas, how many of their versions count by the contract; of all others, one.  ``header``:
+    the header that may hold the frame.
+    """
 
     names_schemas = True
 
@@ -153,7 +158,11 @@ class FramedDecoder:
         return [(group.key, group.path, group.indexes) for group in groups]
 
     def _in_headers(self, headers: HeaderValues) -> pa.Array | None:
-        """Return the header of each value that has its frame: empty, if the schema's id is elsewhere and there is none."""
+        """Return, for each value, the content of the header that has its frame; null without one.
+
+        The content is empty if only a header of Apicurio has the schema's id (``APICURIO_IDS``): such a value has no
+        frame.
+        """
         named = headers.get(self._header)
         for name in self._ids_elsewhere:
             ids = headers.get(name)
@@ -179,8 +188,10 @@ class FramedDecoder:
         return largest
 
     def _by_version(self, groups: Sequence[Framed], places: Places | None) -> Iterator[tuple[int, Framed]]:
-        """Yield the values of each version of a schema.  The contract says which later versions count, and each of them says
-        from which position on."""
+        """Yield each version of a schema, by its number, with the values that it decodes.
+
+        The contract says how many versions count.  Each later version says from which positions on it does.
+        """
         for group in groups:
             accepted = self._accepted.get(group.key, 1)
             if accepted == 1 or places is None:
@@ -216,7 +227,10 @@ class FramedDecoder:
     def _patches(
         self, part: DecodedPart, decoder: PayloadDecoder, fields: pa.Array | None, refused: list[RefusedValue]
     ) -> DecodedPart:
-        """Return the part with the columns of its patches alone in these, and refuse patches that do not name any."""
+        """Return the part.  Its patches have only the columns that their headers ``lancewal.fields`` name.
+
+        Patches are refused if they need this header and it is missing, or if it names wrong columns.
+        """
         patches = part.ops.to_numpy() == Op.PATCH
         if decoder.tells_null or not patches.any():
             return part
@@ -248,7 +262,9 @@ class FramedDecoder:
         return whole if kept.all() else whole.where(kept)
 
     def _named(self, text: bytes | None, decoder: PayloadDecoder) -> frozenset[str] | Refusal:
-        """Return the columns, by the table's names, that a patch has; the primary key is always among them."""
+        """Return the columns, by the table's names, that the text of a header gives a patch.  The primary key is
+        always among them.
+        """
         if text is None:
             return Refusal(
                 "patch_fields", f"expected the header {FIELDS_HEADER}: a patch names its columns, with commas"

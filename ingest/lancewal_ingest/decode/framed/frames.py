@@ -5,13 +5,14 @@
 | id | 0, then 4 bytes, the highest first | ``id-N`` |
 | GUID | 1, then 16 bytes | ``guid-...`` |
 
-Serializers put the frame before the payload, or into the header ``__value_schema_id``.  Where a record has that header, its
-value is the payload alone.  Keys of records have a header of their own (``record_keys.KEY_SCHEMA_HEADER``).
-Apicurio's serializers may put a schema's id into a header of their own.  Such a value has no frame, though it may begin as
-one, and is refused.
+Serializers put the frame before the payload, or into the header ``__value_schema_id``.  If a record has that header,
+its value is the payload alone.  Keys of records have a header of their own (``record_keys.KEY_SCHEMA_HEADER``).
 
-Protobuf's frame ends with the *path* to the message: a count and so many numbers, as zigzag varints.  A count of 0 stands for
-the first message.  A number has no more bytes than it needs.
+Apicurio's serializers may put a schema's id into a header of their own.  Such a value has no frame, though it may
+begin as one, and is refused.
+
+Protobuf's frame ends with the *path* to the message: a count and so many numbers, as zigzag varints.  A count of 0
+stands for the first message.  A number has no more bytes than it needs.
 
 Source: the wire format in the documentation of Confluent's schema registry, and its Python serializers.
 """
@@ -40,7 +41,7 @@ _FIRST_WRITTEN_OUT = (0,)
 """Path to the first message as a count of 1 and the number 0.  Nearly all serializers write a count of 0 in place of it."""
 _BY_ID, _BY_GUID = 0, 1
 _PATH_MAX = 64
-"""Most numbers of a path: deeper messages than any column can be."""
+"""Maximum number of numbers in a path.  No column can be a message that is nested deeper."""
 _VARINT_BYTES_MAX = 5
 _PATH_BYTES_MAX = (_PATH_MAX + 1) * _VARINT_BYTES_MAX
 _SEVEN = 7
@@ -66,7 +67,8 @@ class Framed:
 
     key: SchemaKey
     path: tuple[int, ...]
-    """See ``NamedInFrame``."""
+    """Protobuf's path to the message.  It is empty for other formats, and for the first message unless its path is
+    written out before the value."""
     indexes: npt.NDArray[np.int64]
     """Indexes of the values, ascending."""
     payloads: Payloads
@@ -85,8 +87,10 @@ def key_of_guid(guid: bytes) -> SchemaKey:
 
 
 class FrameReader:
-    """Reader of the frames of many values.  ``paths``: whether a frame ends with a path.  ``header``: the name of the
-    header that may hold the frame.
+    """Reader of the frames of many values.
+
+    ``expected``: the format's name in messages.  ``paths``: whether a frame ends with a path.  ``header``: the name
+    of the header that may hold the frame.
     """
 
     def __init__(self, expected: str, *, paths: bool, header: str = SCHEMA_HEADER) -> None:
@@ -153,7 +157,7 @@ class FrameReader:
         return framed, refused
 
     def _frame(self, frame: bytes, *, in_header: bool) -> tuple[NamedInFrame, int]:
-        """Return what a frame names, and the frame's bytes.  ``Refusal`` if there is no frame."""
+        """Return what a frame names, and the frame's number of bytes.  Raises ``Refusal`` if there is no frame."""
         key, nbytes = _key(frame)
         if key is None:
             raise Refusal(WRONG_FORMAT, self._no_frame(frame, in_header=in_header))
@@ -182,7 +186,7 @@ class FrameReader:
 
 
 def _by_text(texts: Sequence[bytes]) -> Iterator[tuple[bytes, Indexes]]:
-    """Yield each distinct text, and the ascending indexes that it has."""
+    """Yield each distinct text with the indexes that it has, in ascending order."""
     encoded = pa.array(texts, pa.binary()).dictionary_encode()
     codes = encoded.indices.to_numpy()
     ends = np.cumsum(np.bincount(codes))[:-1]
@@ -191,7 +195,9 @@ def _by_text(texts: Sequence[bytes]) -> Iterator[tuple[bytes, Indexes]]:
 
 
 def _key(frame: bytes) -> tuple[SchemaKey | None, int]:
-    """Return the schema that a frame names, and the frame's bytes without a path."""
+    """Return the schema that a frame names, and the frame's number of bytes without a path; None and 0 if there is no
+    frame.
+    """
     if len(frame) >= _ID_BYTES and frame[0] == _BY_ID and any(frame[1:_ID_BYTES]):
         return key_of_id(int.from_bytes(frame[1:_ID_BYTES])), _ID_BYTES
     if len(frame) >= _GUID_BYTES and frame[0] == _BY_GUID:

@@ -1,7 +1,7 @@
-"""Column types for the properties of a JSON Schema, for ``lancewal config init``.  Nothing is validated by them.
+"""Column types for the properties of a JSON Schema, for ``lancewal config init``.  They do not validate values.
 
-A column takes the values that the JSON decoder reads from it.  A property of several types, or one that says none, has no
-column here: a person knows more.
+A column takes the values that the JSON decoder reads from it.  A property with several types, or without any, gets no
+column: a person must choose.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ _CHOICES = ("oneOf", "anyOf")
 def columns_of(text: str) -> Iterator[tuple[str, pa.DataType | None]]:
     """Yield the name of each property and the type of a column for it.  The type is None if no column can hold the
     property.
+
+    Raises ``SchemaUnusable`` if the text is not JSON, or has no properties.
     """
     try:
         schema = orjson.loads(text)
@@ -67,7 +69,9 @@ class _Types:
                 return _PLAIN.get(kind)
 
     def resolved(self, given: Any) -> Mapping[str, Any]:
-        """Return a schema in place of references to it, and of a choice between it and null; empty if there is none."""
+        """Return the schema that a reference leads to, or the other schema in a choice between one and null.  Return
+        an empty mapping if there is none.
+        """
         for _ in range(NESTING_MAX):
             if not isinstance(given, dict):
                 return {}

@@ -1,8 +1,8 @@
-"""Cache of what was found from texts, such as the decoders made from the texts of schemas.
+"""Cache by text, such as of the decoders made from the texts of schemas.
 
-Producers write few schemas, but values that each have another schema must not fill the memory.  If there is no room for a
-text, the cache drops what was used longest ago.  A text that is longer than the whole room is not kept.  Several threads may
-call at the same time.
+Producers write few schemas, but values that each have another schema must not fill the memory.  If there is no room
+for a text, the cache drops the texts that were used longest ago.  A text that is longer than the whole room is not
+kept.  Several threads may call at the same time.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 TEXTS_MAX = 64
 TEXTS_BYTES_MAX = 2 << 20
-"""Most bytes of the texts.  Values may cost 64 MB.  Decoders take more than the texts of schemas with many short fields:
+"""Maximum number of bytes of all texts together.  Values may cost 64 MB.  Decoders take more than the texts of
+schemas with many short fields:
 
 * 13 times as much in Connect's JSON,
 * 16 times in Avro,

@@ -1,11 +1,12 @@
 """Mapping of the fields of a writer schema to the columns of a contract, by their names.
 
-1. A field belongs to the column that has its name as present name, otherwise to that which has it as former name
+1. A field belongs to the column that has its name as present name, otherwise to the column that has it as former name
    (``naming``).  Members of structs follow the same rule.  Aliases in the schema, and its defaults, change nothing.
 2. A field without a column is passed over if the contract passes its name over, and is unknown otherwise.
-3. A column takes values of a type whose values it may hold exactly.  Integers and times are compared value by value.  Floats
-   and decimals only become wider.
-4. The result for a schema whose values cannot fill the columns is a refusal of every payload, and no error.
+3. A column takes values of a type whose values it may hold exactly.  Integers and times are compared value by value.
+   Floats and decimals only become wider.
+4. If a schema has unknown fields, every payload is refused, without an error.  If its values cannot fill the columns
+   for another reason, ``SchemaUnusable`` is raised.
 
 The format says which cells a type fills.
 """
@@ -49,10 +50,10 @@ class PlacedField(NamedTuple, Generic[T]):
 
     type: T
     place: int | None
-    """Place of the column among all columns of the table, or of the member in its struct; None for a field that is passed
-    over."""
+    """Index of the column among all columns of the table, or of the member in its struct; None for a field that is
+    passed over."""
     path: str
-    """Path for messages."""
+    """Path of the column or member for messages, by the table's names; of the field, if it is passed over."""
     column: pa.DataType | None
     names: Names | None
 
@@ -62,12 +63,13 @@ class Mapped(Generic[M]):
     """Result of mapping a writer schema to the columns of a contract."""
 
     members: Sequence[M]
-    """In the writer's order.  Empty if fields are unknown and others do not fit."""
+    """Result of ``make`` for each field, in the writer's order.  Empty if some fields are unknown and others do not
+    fit."""
     refusal: Refusal | None
-    """Why every payload is refused, since there are unknown fields; None if payloads can be rows."""
+    """Refusal of every payload, since there are unknown fields; None if payloads can be rows."""
     new_fields: Mapping[str, pa.DataType]
     used: Sequence[OtherName]
-    """Names other than present ones that each row uses."""
+    """Names that each row uses and that are not present names."""
 
     def all_refused(self, count: int) -> DecodedValues | None:
         """If the schema cannot fill the columns, return a result that refuses all ``count`` payloads.  Otherwise return
@@ -84,9 +86,10 @@ class Mapped(Generic[M]):
 
 
 class FieldMapper(Generic[T]):
-    """Mapping of the fields of one writer schema.  ``rows``: the columns, by the names that records use now.
+    """Mapping of the fields of one writer schema.
 
-    ``column_of`` returns the type of a column that holds every value of a type; None if there is no such column.
+    ``rows``: the columns, by their present names (``naming``).  ``column_of`` returns the type of a column that holds
+    every value of a field's type; None if there is no such column.
     """
 
     def __init__(self, rows: RowSchema, naming: Naming, column_of: Callable[[T], pa.DataType | None]) -> None:
@@ -101,8 +104,8 @@ class FieldMapper(Generic[T]):
         self._held: set[int] = set()
 
     def mapped(self, fields: Iterable[tuple[str, T]], make: Callable[[PlacedField[T]], M]) -> Mapped[M]:
-        """Call ``make`` for each field at the top level, and return the results.  Raises ``SchemaUnusable`` if the
-        fields cannot fill the columns.
+        """Call ``make`` for each field at the top level, and return the results.  Raises ``SchemaUnusable`` if all
+        fields are known and cannot fill the columns.
         """
         made: list[M] = []
         try:
@@ -194,7 +197,9 @@ def holds_floats(column: pa.DataType, width: int) -> bool:
 
 
 def size_of(column: pa.DataType) -> int | None:
-    """Return the bytes of each value, for a column of vectors or of bytes of a fixed length; None for any other column."""
+    """Return the number of bytes of each value in a column of vectors or of bytes of a fixed length; None for any
+    other column.
+    """
     if pa.types.is_fixed_size_binary(column):
         return int(column.byte_width)
     if pa.types.is_fixed_size_list(column):

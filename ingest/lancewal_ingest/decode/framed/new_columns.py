@@ -1,6 +1,7 @@
 """Limits of the columns that are made for fields of a schema, for all formats: types, nesting and number.
 
-A short schema may say very many fields, since it may use a name again and again."""
+A short schema may have very many fields, since it may use the name of a type again and again.
+"""
 
 from __future__ import annotations
 
@@ -16,13 +17,15 @@ from lancewal_ingest.decode.json.types import NESTING_MAX as NESTING_MAX
 
 T = TypeVar("T")
 _FIELDS_MAX = 4096
-"""Most fields in one column."""
+"""Maximum number of fields in one column, nested ones included."""
 _ALL_FIELDS_MAX = 1 << 16
-"""Most fields in all columns of a schema together."""
+"""Maximum number of fields in all columns of a schema together."""
 
 
 class ColumnTypes(ABC, Generic[T]):
-    """Types of columns for the fields of one schema, whose types a format has as ``T``.  Their number is limited."""
+    """Types of columns for the fields of one schema.  ``T`` is the format's class of types.  The number of fields is
+    limited.
+    """
 
     def __init__(self) -> None:
         self._left = _ALL_FIELDS_MAX
@@ -35,10 +38,12 @@ class ColumnTypes(ABC, Generic[T]):
 
     @abstractmethod
     def column_of(self, type_: T) -> pa.DataType | None:
-        """Return the type of a column at the top, which may be none that a column can have."""
+        """Return the type for a column at the top level; ``of`` checks whether a column can have it.  None if there
+        is no such type.
+        """
 
     def take(self) -> bool:
-        """Count one more field.  Return False if the limit is reached."""
+        """Count one more field.  Return False if a limit is reached already."""
         has_room = min(self._left_of_column, self._left) > 0
         self._left_of_column -= has_room
         self._left -= has_room

@@ -101,13 +101,12 @@ class PayloadDecoder(Protocol):
     may.
     """
     fills: Collection[str]
-    """Names of the columns for which the writer schema has a field, as records name these columns now."""
+    """Present names (``naming``) of the columns for which the writer schema has a field."""
     growth: tuple[int, int]
     """Upper bound of the bytes that a row takes in Arrow beyond its slots of fixed size.
 
-    The first number is per byte of the payload, the second per row.  Names of enumerations, defaults and packed
-    numbers are included.
-    """
+    The first number is per byte of the payload, the second per row.  The bound covers names of enumerations, defaults
+    and packed numbers."""
 
     def decode(self, payloads: Payloads, ops: Ops) -> DecodedValues:
         """Return the rows and the refusals of ``payloads``.  ``ops`` has the operation of each payload."""

@@ -1,10 +1,10 @@
 """Decoding of payloads whose schemas have fields: columnar, and payload by payload where that cannot decide.
 
 Guarantees, beside those of ``payloads``
- 1. Rows and refusals are those that the format's strict reader alone would give.
- 2. A chunk has at most ``CHUNK_ROWS`` payloads, and at most ``CHUNK_BYTES`` or one payload, unless its maker says otherwise.
-    So temporaries stay small.
- 3. Columns without a field in the writer schema are null, or have their default in an upsert.
+1. Rows and refusals are those that the format's strict reader alone would give.
+2. A chunk has at most ``CHUNK_ROWS`` payloads, and at most ``CHUNK_BYTES`` or one payload, unless the caller of
+   ``chunks`` gives another limit.  So temporaries stay small.
+3. Columns without a field in the writer schema are null, or have their default in an upsert.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from lancewal_ingest.decode.value_decoder import DecodedValues, Ops, RefusedValu
 from lancewal_ingest.decode.weight import split
 
 Chunk = tuple[npt.NDArray[np.int64], Cursors]
-"""Places of payloads, and their cursors."""
+"""Indexes of the payloads of one chunk, and their cursors."""
 CHUNK_ROWS = 16384
 CHUNK_BYTES = 1 << 20
 SINGLY_BYTES = 1 << 20
 """Bytes of payloads that are decoded one by one at a time, because Python values take many times the bytes."""
 _SPARSE = 4
-"""Payloads that are less than one of so many bytes are copied together first."""
+"""If less than one of so many bytes belongs to payloads, the payloads are copied together first."""
 
 
 class TypedFormat:
@@ -60,13 +60,14 @@ class TypedPayloads(ABC):
 
     tells_presence = tells_null = False
     steps_max = 0
-    """``Cursors.steps_left`` of a chunk."""
+    """Initial ``Cursors.steps_left`` of each chunk."""
 
     def __init__(
         self, mapped: Mapped[Any], held: Collection[int], growth: tuple[int, int], rows: RowSchema, naming: Naming
     ) -> None:
-        """``held``: the indexes of the columns for which the schema has a field.  ``growth``: without defaults.
-        ``rows``: the columns, by the names that records use now.
+        """``mapped``: the cells of the writer schema's fields.  ``held``: the indexes of the columns for which the
+        schema has a field.  ``growth``: without defaults.  ``rows``: the columns, by their present names
+        (``naming``).
         """
         self._rows = rows
         self._mapped = mapped
@@ -158,7 +159,7 @@ class TypedPayloads(ABC):
         return DecodedValues(parts, refused, other_names)
 
     def _part(self, indexes: npt.NDArray[np.int64], columns: dict[int, pa.Array], ops: Ops) -> DecodedPart:
-        """Return the rows of ``indexes``, which have these columns and operations."""
+        """Return the rows of the payloads at ``indexes``, which have these columns and operations."""
         present = self.finished(columns, ops)
         arrays = [
             columns[place] if place in columns else self._missing(place, ops)
