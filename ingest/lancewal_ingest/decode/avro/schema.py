@@ -358,7 +358,7 @@ def _check_aliases(given: Mapping[str, Any], where: str) -> None:
     if not isinstance(aliases, list) or not all(
         isinstance(one, str) and all(map(_NAME.fullmatch, one.split("."))) for one in aliases
     ):
-        raise SchemaUnusable(f"{where}: expected aliases that are names")
+        raise SchemaUnusable(f"{where}: expected 'aliases' to be an array of names")
 
 
 def _logical(given: Mapping[str, Any], kind: str, size: int | None = None) -> Logical | None:

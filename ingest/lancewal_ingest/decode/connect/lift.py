@@ -50,7 +50,9 @@ def _lift(cell: Cell, array: pa.Array, live: Mask | None, note: Note) -> pa.Arra
         missing = ~mask_of(array.is_valid()) if live is None else ~mask_of(array.is_valid()) & live
         if missing.any():
             note(
-                missing, "malformed", f"column {cell.path!r}: expected a value, its schema says that it is not optional"
+                missing,
+                "malformed",
+                f"column {cell.path!r}: expected a value, because its schema says that it is not optional",
             )
     return _value(value_cell(cell), array, note)
 
@@ -161,7 +163,7 @@ def _struct(cell: StructCell, array: pa.Array, note: Note) -> pa.Array:
             note(
                 mask_of(child.is_valid()),
                 "malformed",
-                f"column {path!r}: expected nothing, the schema has no such field",
+                f"column {path!r}: expected no value, because the schema has no such field",
             )
         children.append(pa.nulls(len(child), column.field(place).type))
     return pa.StructArray.from_arrays(children, fields=list(column), mask=array.is_null())

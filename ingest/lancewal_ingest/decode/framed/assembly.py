@@ -96,7 +96,7 @@ def check_row(cells: Mapping[int, Any], keys: Mapping[int, str], data: ValueByte
     """
     for place, name in keys.items():
         if cells.get(place) is None:
-            raise Refusal("missing_key", f"column {name!r}: expected a value, it is in the primary key")
+            raise Refusal("missing_key", f"column {name!r}: expected a value, because it is in the primary key")
     if data.late is not None:
         raise data.late
 

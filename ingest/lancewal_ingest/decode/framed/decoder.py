@@ -267,7 +267,7 @@ class FramedDecoder:
         """
         if text is None:
             return Refusal(
-                "patch_fields", f"expected the header {FIELDS_HEADER}: a patch names its columns, with commas"
+                "patch_fields", f"expected the header {FIELDS_HEADER}: the patch's columns, separated by commas"
             )
         names = [name.strip() for name in text.decode("utf-8", "replace").split(",")]
         of_table = {self._naming.fields.get(name, name): name for name in self._rows.columns.names}
@@ -276,7 +276,7 @@ class FramedDecoder:
             names = called + known.fields_of(name for name in names if name not in of_table)
         unknown = [name for name in names if name not in of_table]
         if unknown:
-            return Refusal("patch_fields", f"header {FIELDS_HEADER} names something that is no column", unknown[0])
+            return Refusal("patch_fields", f"header {FIELDS_HEADER}: expected only names of columns", unknown[0])
         missing = [name for name in names if name not in decoder.fills]
         if missing:
             return Refusal(

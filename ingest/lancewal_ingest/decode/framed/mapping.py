@@ -114,7 +114,7 @@ class FieldMapper(Generic[T]):
             missing = [key for key in self._rows.primary_key if names.index(key) not in self._held]
             if missing:
                 name = self._called.get(missing[0], missing[0])
-                message = f"column {name!r}: expected a field for it, it is in the primary key"
+                message = f"column {name!r}: expected a field for it, because it is in the primary key"
                 raise SchemaUnusable(message, "missing_key")
         except SchemaUnusable:
             if not self._unknown:
@@ -122,7 +122,7 @@ class FieldMapper(Generic[T]):
         refusal = None
         if self._unknown:
             columns = [self._called.get(name, name) for name in self._columns.fields.names]
-            message = f"expected a schema without fields but the columns {columns}"
+            message = f"expected a schema with no other fields than the columns {columns}"
             refusal = Refusal("unknown_column", message, self._unknown[0])
         return Mapped(made, refusal, self._new_fields, self._used)
 
@@ -135,7 +135,10 @@ class FieldMapper(Generic[T]):
         twice = None if level.names is None else level.names.twice([name for name, _ in given])
         if twice is not None:
             where = f"column {level.path!r}: " if level.path else ""
-            message = f"{where}expected each field once, and by one of its names; {twice!r} is another one"
+            message = (
+                f"{where}expected each field once, and by one of its names. The field {twice!r} has another name of a "
+                "field that is there too"
+            )
             raise SchemaUnusable(message, "duplicate_member")
         # Unknown fields are looked for first: they decide before types do.
         placed = [(name, type_, self._place(name, type_, at, level)) for name, type_ in given]

@@ -92,7 +92,8 @@ class ReferenceDecoder:
         for name in self._rows.primary_key:
             if members.get(name) is None:
                 raise Refusal(
-                    "missing_key", f"column {self._column(name)!r}: expected a value, it is in the primary key"
+                    "missing_key",
+                    f"column {self._column(name)!r}: expected a value, because it is in the primary key",
                 )
         return {name: read(members.get(name), self._column(name)) for name, read in self._readers.items()}
 

@@ -247,7 +247,7 @@ def test_a_schema_that_is_no_record_is_unusable() -> None:
 
 def test_a_schema_without_a_key_is_unusable() -> None:
     with pytest.raises(
-        SchemaUnusable, match="column 'id': expected a field for it, it is in the primary key"
+        SchemaUnusable, match="column 'id': expected a field for it, because it is in the primary key"
     ) as raised:
         decoder(record([("s", "string")]), COLUMNS)
     assert raised.value.kind == "missing_key"

@@ -425,5 +425,5 @@ def test_records_use_the_name_of_the_field_alone() -> None:
         ("unknown_column", "expected no members but the columns ['key', 'b', 'a']"),
         ("type", "column 'b': expected a number of milliseconds since 1970, or a string YYYY-MM-DDTHH:MM:SS, with Z or an "
          "offset like +02:00"),
-        ("missing_key", "column 'id': expected a value, it is in the primary key"),
+        ("missing_key", "column 'id': expected a value, because it is in the primary key"),
     ]  # fmt: skip

@@ -1,6 +1,8 @@
-"""How fields of a Protobuf message fill the columns: messages, fields, and the cells that are not in ``framed.cells``.
+"""How fields of a Protobuf message fill the columns: messages, fields, and the cells that are not in
+``framed.cells``.
 
-A field without a place is passed over: its wire type is checked, and its length.  What is within is not read.
+A field without a column or member is passed over: its wire type and its length are checked, and its content is not
+read.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ from lancewal_ingest.decode.framed.cells import (
 VARINT, FIXED64, LENGTH, GROUP, END_GROUP, FIXED32 = range(6)
 """Wire types."""
 WIDTHS: Mapping[int, int] = {FIXED32: 4, FIXED64: 8}
-"""Bytes of a value of a fixed width, by its wire type."""
+"""Number of bytes of a value of a fixed width, by its wire type."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +44,7 @@ class ProtoSkipped:
 
 
 class IntegerForm(NamedTuple):
-    """How a type of integers is written."""
+    """How values of an integer type are encoded."""
 
     wire: int
     bits: int
@@ -59,7 +61,8 @@ class ProtoNumber(NumberCell):
 @dataclass(frozen=True, slots=True)
 class ProtoEnum(ColumnCell):
     names: Mapping[int, str]
-    """Name of each number, in the order of the numbers.  An alias is not there: the first name of a number counts."""
+    """Name of each number of the enumeration, in the order of the numbers.  The first name of a number counts;
+    aliases are left out."""
     zero: str
     """Name that an absent value has, if it has no presence: the first one of the enumeration."""
 
@@ -95,7 +98,7 @@ class ProtoTime(MessageCell):
 
     kind: Literal["timestamp", "duration"]
     per: int
-    """Units of the column in a second."""
+    """Number of the column's units in a second."""
 
     @property
     def seconds(self) -> tuple[int, int]:
@@ -117,17 +120,17 @@ class MessageField:
     """Wire type of a value."""
     cell: Cell
     place: int | None
-    """Place of the column or member; None if the field is passed over."""
+    """Index of the column in the table, or of the member in its struct; None if the field is passed over."""
     column: pa.DataType | None
-    """Type of the column or member: of all items, if the field is repeated."""
+    """Type of the column or member.  If the field is repeated, it is the type for all items together."""
     form: Form = "one"
     packable: bool = False
-    """Whether items may stand in one run of bytes."""
+    """Whether several items may be encoded together, as one run of bytes."""
     presence: bool = True
     """Whether an absent value is missing.  Otherwise it is zero, or empty."""
     required: bool = False
     oneof: int | None = None
-    """The oneof of the message to which the field belongs."""
+    """Index of the oneof to which the field belongs; None if it belongs to none."""
 
     def __str__(self) -> str:
         return named_in_messages(self.path, passed_over=self.place is None)
@@ -147,9 +150,9 @@ class Message:
     fields: Sequence[MessageField]
     by_number: Mapping[int, MessageField]
     kept: Sequence[MessageField]
-    """The fields that have a place, or are required."""
+    """Fields that fill a column or member, or are required."""
     names: Sequence[str] = ()
-    """Names of the members of the struct, by their places."""
+    """Names of the members of the struct, by their indexes."""
 
     def __str__(self) -> str:
         return named_in_messages(self.path, passed_over=False) if self.path else "the message"
@@ -160,7 +163,7 @@ class Message:
 
 
 def zero_of(cell: Cell) -> object:
-    """Return the cell of a field that has no presence and is absent."""
+    """Return the cell of an absent field without presence; None if its type has no such cell."""
     match cell:
         case ProtoNumber(floating=False):
             return 0

@@ -23,12 +23,13 @@ _PLAIN: Mapping[int, pa.DataType] = {
     _F.CPPTYPE_STRING: pa.string(),
     _F.CPPTYPE_ENUM: pa.string(),
 }
-"""By the type that holds a value in C++, which types of one kind share.  Bytes are in a string there."""
+"""Column type for each C++ type of Protobuf.  Types that differ only in their encoding share a C++ type.  Bytes share
+the one of strings, so ``_plain`` looks for bytes first."""
 _WRAPPERS = frozenset(
     f"google.protobuf.{name}Value"
     for name in ("Double", "Float", "Int64", "UInt64", "Int32", "UInt32", "Bool", "String", "Bytes")
 )
-"""Messages whose only field is a value that may be missing."""
+"""Names of Google's messages whose only field is a value that may be missing."""
 _TIMES: Mapping[str, Literal["timestamp", "duration"]] = {
     "google.protobuf.Timestamp": "timestamp",
     "google.protobuf.Duration": "duration",

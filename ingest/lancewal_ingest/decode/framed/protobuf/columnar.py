@@ -1,18 +1,18 @@
 """The fast path: decode many payloads field by field, each field of all rows at a time.
 
 Steps
- 1. For each field, in the order of the numbers, find the rows whose cursor stands at its tag, and read its values there.
-    Serializers write in that order, so one pass reads nearly all rows.
- 2. Rows that are not at their end go through further passes, up to ``PASSES_MAX``, as long as some cursor moves.
- 3. Once ``STEPS_MAX`` fields were looked for in a chunk, ``strict`` decides about the rows whose fields are left.  Lists in
-    lists, and very many fields, so cost no more than there.
+1. For each field, in the order of the numbers, find the rows whose cursor is at its tag, and read its values there.
+   Serializers write in that order, so one pass reads nearly all rows.
+2. Rows that are not at their end go through further passes, up to ``PASSES_MAX``, as long as some cursor moves.
+3. Once ``STEPS_MAX`` fields were looked for in a chunk, ``strict`` decides on the rows whose fields are left.  So
+   lists in lists, and very many fields, cost no more than in ``strict``.
 
 Guarantees
- 1. A row that is not doubtful has the cells of ``strict``.  ``strict`` must decide on doubtful rows.
- 2. Doubtful are all rows that ``strict`` refuses.  So are rows with numbers that their schema does not know, a field twice,
-    two members of a oneof, more than ``ITEMS_MAX`` items with a tag each (``NUMBERS_MAX`` of numbers), and tags with more
-    bytes than they need.
- 3. Temporaries take a few times the bytes of the chunk.
+1. A row that is not doubtful has the cells of ``strict``.  ``strict`` must decide on doubtful rows.
+2. All rows that ``strict`` refuses are doubtful.  So are rows with field numbers that their schema does not have, a
+   field twice, two members of a oneof, or tags with more bytes than they need.  So are rows with more than
+   ``ITEMS_MAX`` items with a tag each (``NUMBERS_MAX`` if they are numbers).
+3. Temporaries take a few times the bytes of the chunk.
 """
 
 from __future__ import annotations
@@ -63,11 +63,12 @@ from lancewal_ingest.decode.value_decoder import Mask
 
 PASSES_MAX = 4
 STEPS_MAX = 20_000
-"""Most fields that are looked for at the cursors of a chunk: a few tenths of a second."""
+"""Maximum number of times that a field is looked for at all cursors of a chunk, which takes a few tenths of a second.
+"""
 ITEMS_MAX = 64
-"""Most items with a tag each that are read item by item."""
+"""Maximum number of items with a tag each that are read item by item, unless they are numbers (``NUMBERS_MAX``)."""
 NUMBERS_MAX = 1024
-"""Most of them if they are numbers, whose tags older schemas write each."""
+"""Maximum number of numbers with a tag each that are read item by item.  Older schemas write a tag for each number."""
 _GIGA = 10**9
 
 
@@ -79,14 +80,14 @@ def read_columns(message: Message, cursors: Cursors) -> dict[int, pa.Array]:
 
 
 class _Found:
-    """Values of one field so far: an array for each pass that found some."""
+    """Values of one field so far: an array for each pass that found some, and a mask of the rows that have one."""
 
     def __init__(self, rows: int) -> None:
         self.seen = np.zeros(rows, np.bool_)
         self.pieces: list[tuple[Mask, Any]] = []
 
     def joined(self, field: MessageField, cursors: Cursors, live: Mask | None) -> pa.Array:
-        """Return the array of the field, with what an absent value is where there is none."""
+        """Return the array of the field.  Rows without a value have the cell of an absent value."""
         if not self.pieces:
             return _absent(field, cursors, live)
         if len(self.pieces) == 1:
@@ -99,8 +100,10 @@ class _Found:
 
 
 def _read(message: Message, cursors: Cursors, live: Mask | None) -> dict[int, pa.Array]:
-    """Return the arrays of a message that the live rows have, by the places of its columns or members.  The cursors stand at
-    the ends then."""
+    """Read a message in the live rows.  Return its arrays, by the indexes of its columns or members.
+
+    A cursor is at its end afterwards, or its row is doubtful.
+    """
     found = defaultdict[int, _Found](lambda: _Found(len(cursors)))
     oneofs: dict[int, Mask] = {}
     for _ in range(PASSES_MAX):
@@ -143,7 +146,7 @@ def _read(message: Message, cursors: Cursors, live: Mask | None) -> dict[int, pa
 
 
 def _at_tag(field: MessageField, cursors: Cursors, wire: int) -> tuple[Mask, int]:
-    """Return the rows whose cursor stands at the tag of a field, and the bytes of the tag."""
+    """Return a mask of the rows whose cursor is at the tag of a field, and the number of bytes of the tag."""
     tag, data = field.number << 3 | wire, bytearray()
     while tag >= 0x80:
         data.append(tag & 0x7F | 0x80)
@@ -159,7 +162,7 @@ def _at_tag(field: MessageField, cursors: Cursors, wire: int) -> tuple[Mask, int
 
 
 def _value(field: MessageField, cursors: Cursors, here: Mask, tag: int, packed: Mask | None, live: Mask | None) -> Any:
-    """Return the values of a field in the rows that stand at its tag, and move their cursors."""
+    """Return the values of a field in the rows whose cursors are at its tag, and move these cursors."""
     if field.place is None:
         cursors.move(tag, here)
         _skip(field, cursors, here, packed)
@@ -257,7 +260,7 @@ def _bytes(cell: BytesCell, cursors: Cursors, live: Mask | None, valid: Mask | N
 
 
 def _within(message: Message, cursors: Cursors, live: Mask | None) -> dict[int, pa.Array]:
-    """Return the arrays of a message within, whose length comes next, and move the cursors after it."""
+    """Return the arrays of a message within a message.  Its length comes next at the cursors, which move after it."""
     inner = cursors.within(_sizes(cursors, live))
     arrays = _read(message, inner, live)
     cursors.doubtful |= inner.doubtful
@@ -292,7 +295,7 @@ def _time(cell: ProtoTime, cursors: Cursors, live: Mask | None, valid: Mask | No
 
 
 def _plain(array: pa.Array) -> npt.NDArray[np.int64]:
-    """Return the integers of an array, whatever is null."""
+    """Return the integers of an array; any number in place of a null."""
     found = np.frombuffer(array.buffers()[1], array.type.to_pandas_dtype(), len(array) + array.offset)
     return found[array.offset :].astype(np.int64)
 
@@ -312,7 +315,7 @@ def _repeated(
 
 
 def _collected(field: MessageField, items: pa.Array, counts: Integers, cursors: Cursors, live: Mask | None) -> pa.Array:
-    """Return the lists, vectors or maps of a repeated field.  ``counts``: the number of items in each."""
+    """Return the lists, vectors or maps of a repeated field.  ``counts``: the number of items in each row."""
     column = field.column
     if field.form == "map":
         return map_of(column, list_of(pa.list_(field.cell.column), items, counts, live), cursors)
@@ -327,7 +330,7 @@ def _collected(field: MessageField, items: pa.Array, counts: Integers, cursors: 
 
 
 def _packed(field: MessageField, cursors: Cursors, runs: Mask, counts: Integers) -> pa.Array:
-    """Read the items of a run of bytes each, and set the ``counts`` of items."""
+    """Read items that are one run of bytes in each row, and set the ``counts`` of items."""
     cell = field.cell
     sizes = _sizes(cursors, runs)
     if field.wire != VARINT:

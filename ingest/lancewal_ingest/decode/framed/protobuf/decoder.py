@@ -1,10 +1,10 @@
 """Protobuf as a format of framed values: columnar, and payload by payload where that cannot decide.
 
 Guarantees, beside those of ``typed``
- 1. A field with presence that a payload leaves out is missing: its column is null, or has its default in an upsert.  One
-    without presence is zero or empty, as the specification has it.  A vector without items is missing.
- 2. Payloads tell which columns a patch has if each field of the writer that fills a column outside the primary key has
-    presence.  The header ``lancewal.fields`` says more, and goes first.
+1. A field with presence that a payload leaves out is missing: its column is null, or has its default in an upsert.  A
+   field without presence is zero or empty, as the specification has it.  A vector without items is missing.
+2. Payloads tell which columns a patch has if each field of the writer that fills a column outside the primary key has
+   presence.  If a record has the header ``lancewal.fields``, the header decides instead.
 """
 
 from __future__ import annotations

@@ -70,8 +70,10 @@ _WIRES: Mapping[int, int] = {
 
 
 def mapped(writer: Descriptor, rows: RowSchema, naming: Naming) -> tuple[Mapped[MessageField], Message]:
-    """Return the mapped fields of a message, and the message with only these fields.  ``rows``: the columns, by the
-    names that records use now.
+    """Return the mapped fields of a message, and the message with only these fields.
+
+    ``rows``: the columns, by their present names (``naming``).  Raises ``SchemaUnusable`` if the fields cannot fill
+    the columns.
     """
     mapper = FieldMapper[FieldDescriptor](rows, naming, ProtoColumnTypes().of)
     found = mapper.mapped([(field.name, field) for field in writer.fields], _Cells(mapper).field)

@@ -1,12 +1,13 @@
 """Parser of the text of ``.proto`` files into the descriptors that protoc would make of them.
 
 Guarantees
- 1. ``parse_proto`` returns the descriptor of a file in the syntax ``proto2`` or ``proto3``, or raises ``ProtoSyntaxError``.
-    The error names the line.
- 2. The descriptor has all that says how bytes are read: messages, fields, enumerations, oneofs, maps and groups, in order.
-    Services, extensions and all other options are read over.
- 3. Names of types are as the text has them.  Whoever links the files finds the types, and checks numbers and names.
- 4. Messages nest at most ``NESTING_MAX`` deep.
+1. ``parse_proto`` returns the descriptor of a file in the syntax ``proto2`` or ``proto3``, or raises
+   ``ProtoSyntaxError``.  The error names the line.
+2. The descriptor has all that says how bytes are read: messages, fields, enumerations, oneofs, maps and groups, in
+   order.  Services, extensions and all other options are skipped.
+3. Names of types are as the text has them.  The code that links the files (``schema``) finds the types, and checks
+   numbers and names.
+4. Messages nest at most ``NESTING_MAX`` deep.
 
 Source: the language specifications of proto2 and proto3 at protobuf.dev.
 """
@@ -187,7 +188,7 @@ class _Parser:
                     self._expect(";")
                 case "package":
                     if self._file.package:
-                        raise self._error("there is a package twice", word.at)
+                        raise self._error("expected only one package", word.at)
                     self._file.package = self._full_name()
                     self._expect(";")
                 case "option":
@@ -218,7 +219,7 @@ class _Parser:
             self._expect(";")
 
     def _pass_over(self) -> None:
-        """Read over braces and all that is within."""
+        """Skip braces and all that is within them."""
         open_ = [self._take().text]
         if open_[0] not in _CLOSING:
             raise self._error("expected an opening brace")
@@ -229,15 +230,17 @@ class _Parser:
             if token.text in _CLOSING:
                 open_.append(token.text)
             elif token.text in _CLOSING.values() and token.text != _CLOSING[open_.pop()]:
-                raise self._error(f"a brace {token.text!r} closes another one", token.at)
+                raise self._error(f"the brace {token.text!r} does not match the brace that is open", token.at)
 
     def _extend(self) -> None:
-        """Read over extensions.  Their numbers are unknown ones, as long as no message is extended here."""
+        """Skip extensions.  Messages are not extended here, so the numbers of extensions count as unknown."""
         self._full_name()
         self._pass_over()
 
     def _option(self) -> tuple[str, str]:
-        """Read an option without what ends it.  Return its name and its value, if that is a name or a number."""
+        """Read an option, up to the mark that ends it.  Return its name and its value, which is empty unless it is a
+        name or a number.
+        """
         name = []
         while True:
             if self._skip("("):
@@ -344,7 +347,7 @@ class _Parser:
         proto2 = self._file.syntax == "proto2"
         is_map = self._peek().text == "map" and self._peek(1).text == "<"
         if label and (oneof is not None or is_map):
-            raise self._error("a map, or a field in a oneof, has no label", first.at)
+            raise self._error(f"the label {label!r} is not allowed for a map, or for a field in a oneof", first.at)
         if not label and proto2 and oneof is None and not is_map:
             raise self._error("expected required, optional or repeated before a field", first.at)
         if label == "required" and not proto2:

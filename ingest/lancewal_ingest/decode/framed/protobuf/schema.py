@@ -1,14 +1,15 @@
 """Protobuf schemas: the files that a writer schema has, linked, and the message that a path names.
 
 Guarantees
- 1. ``message_of`` returns the descriptor of a message of a writer schema, or raises ``SchemaUnusable``.  It needs the stored
-    texts alone.
- 2. A text is that of a ``.proto`` file, or a ``FileDescriptorProto`` in base64, as serializers register it.
- 3. Google's ``google/protobuf/*.proto`` are those of the installed package ``protobuf``.  Other imports that registries have
-    built in are in ``_BUILT_IN``.  An import of another file that the schema does not bring is passed over: most of these
-    define options.  A type from such a file is an error that names it.
- 4. Linking checks names, numbers and types as protoc does, by the package ``protobuf``.
- 5. Clients count the messages within a message with and without those of maps.  A path that means two messages is refused.
+1. ``message_of`` returns the descriptor of a message of a writer schema, or raises ``SchemaUnusable``.  It needs the
+   stored texts alone.
+2. A text is that of a ``.proto`` file, or a ``FileDescriptorProto`` in base64, as serializers register it.
+3. Google's ``google/protobuf/*.proto`` are those of the installed package ``protobuf``.  Other imports that
+   registries have built in are in ``_BUILT_IN``.  An import of another file that the schema does not bring is passed
+   over: most of these define options.  A type from such a file is an error that names the type.
+4. Linking checks names, numbers and types as protoc does, by the package ``protobuf``.
+5. When serializers write a path, some count the messages of maps within a message, and some do not.  A path that may
+   mean two messages is refused.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ _SHOWN = 100
 _MAIN = "<schema>.proto"
 _IMPORTS_DEEP = 100
 _LINKED_MAX = 16
-"""Most schemas that stay linked."""
+"""Maximum number of linked schemas that stay in memory."""
 _GOOGLE_NAMES = (
     "any", "api", "descriptor", "duration", "empty", "field_mask", "source_context", "struct", "timestamp", "type", "wrappers",
 )  # fmt: skip
@@ -58,12 +59,16 @@ _BUILT_IN = {
 
 
 def message_of(schema: WriterSchema, path: tuple[int, ...]) -> Descriptor:
-    """Return the message of a writer schema that a path names."""
+    """Return the message of a writer schema that a path names.  Raises ``SchemaUnusable`` if the schema is not valid,
+    or no single message has this path.
+    """
     return _chosen(_usable(schema), path)
 
 
 def messages_of(schema: WriterSchema) -> Sequence[Descriptor]:
-    """Return the messages at the top of a writer schema, at least one."""
+    """Return the messages at the top level of a writer schema, at least one.  Raises ``SchemaUnusable`` if there is
+    none, or the schema is not valid.
+    """
     found = _usable(schema)
     if not found:
         raise SchemaUnusable("the schema has no message")
@@ -79,8 +84,10 @@ def _usable(schema: WriterSchema) -> Sequence[Descriptor]:
 
 @lru_cache(_LINKED_MAX)
 def _messages(schema: WriterSchema) -> Sequence[Descriptor] | str:
-    """Return the messages at the top of a schema, or why it is unusable.  Each value may name another path, so schemas stay
-    linked."""
+    """Return the messages at the top level of a schema, or why it is unusable.
+
+    Linked schemas are cached, because each value may name another path.
+    """
     try:
         return list(_linked(schema).message_types_by_name.values())
     except SchemaUnusable as unusable:
@@ -117,7 +124,9 @@ def map_parts(field: FieldDescriptor) -> tuple[FieldDescriptor, FieldDescriptor]
 
 
 def _chosen(messages: Sequence[Descriptor], path: tuple[int, ...]) -> Descriptor:
-    """Return the message at a path.  Its numbers count messages, and within a message perhaps those of its maps too."""
+    """Return the message at a path.  Numbers of the path are indexes of messages, with or without the messages of
+    maps.  Raises ``SchemaUnusable`` unless the path means exactly one message.
+    """
     found = list(_at(messages, path[0]))
     for number in path[1:]:
         found = [
@@ -146,7 +155,9 @@ def _at(messages: Sequence[Descriptor], number: int) -> Sequence[Descriptor]:
 
 
 def _parsed(text: str, name: str, where: str) -> descriptor_pb2.FileDescriptorProto:
-    """Return the descriptor of a text, with this name, and without what says nothing about bytes."""
+    """Return the descriptor of a text, under the name ``name``.  Parts that do not say how bytes are read are left
+    out.
+    """
     file = _serialized(text.strip())
     if file is None:
         try:
@@ -182,7 +193,9 @@ def _is_entry(message: descriptor_pb2.DescriptorProto) -> bool:
 
 
 def _serialized(text: str) -> descriptor_pb2.FileDescriptorProto | None:
-    """Return the descriptor that a text is; None if the text is none.  The text of a file has spaces, braces and quotes."""
+    """Return the descriptor that the text has in base64; None if it has none.  The text of a ``.proto`` file is never
+    base64: it has spaces, braces and quotes.
+    """
     try:
         return descriptor_pb2.FileDescriptorProto.FromString(base64.b64decode(text, validate=True))
     except (binascii.Error, ValueError, DecodeError):
@@ -196,7 +209,7 @@ class _Linker:
         self._added: set[str] = set()
 
     def add(self, file: descriptor_pb2.FileDescriptorProto, depth: int) -> None:
-        """Add a file, those that it imports first."""
+        """Add a file, after the files that it imports."""
         if depth > _IMPORTS_DEEP:
             raise SchemaUnusable(f"imports are more than {_IMPORTS_DEEP} deep")
         self._added.add(file.name)
@@ -214,7 +227,7 @@ class _Linker:
             raise SchemaUnusable(f"{where}: {first_line(error)[: 2 * _SHOWN]!a}") from None
 
     def _import(self, name: str, depth: int) -> bool:
-        """Add the file of a name, and return whether there is one."""
+        """Add the file of this name, and return whether there is such a file."""
         if name in self._added:
             return True
         if name in _GOOGLE:

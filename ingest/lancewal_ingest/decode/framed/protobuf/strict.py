@@ -1,17 +1,19 @@
-"""The strict reader: one payload at a time, in plain Python.  It defines the right result; ``columnar`` is compared with it.
+"""The strict reader: one payload at a time, in plain Python.  It defines the right result; ``columnar`` is compared
+with it.
 
 Guarantees
- 1. ``read_message`` returns the cells of a payload, or raises ``Refusal``.  It takes each byte a fixed number of times for
-    each level of the columns.
- 2. A payload is ``malformed`` if its bytes are not one message of the schema: a tag or number that is too long or outside its
-    type, a tag with number 0 or with a wire type that does not exist, a field in another wire type than its own, a length
-    that exceeds the bytes that remain, a number that is no name of its enumeration, a boolean that is neither 0 nor 1, text
-    that is not UTF-8, a required field that is missing, a group that does not end.
- 3. As the specification has it, the last value of a field counts, messages of one field are merged, items add up, and a
-    member of a oneof clears the others.  A map with a key twice is refused all the same.
- 4. Numbers that the message does not know are passed over and counted.  So are groups, at most ``DEPTH_MAX`` deep.
- 5. A refusal of another kind comes from a cell that its column cannot hold.  ``malformed`` and ``too_deep`` go first.
- 6. A message names the path of the cell, and holds nothing of the payload.
+1. ``read_message`` returns the cells of a payload, or raises ``Refusal``.  It reads each byte a fixed number of times
+   for each level of nested columns.
+2. A payload is ``malformed`` if its bytes are not one message of the schema: a tag or number that is too long or
+   outside its type, a tag with number 0 or with a wire type that does not exist, a field in another wire type than
+   its own, a length that exceeds the bytes that remain, a number that its enumeration has no name for, a boolean that
+   is neither 0 nor 1, text that is not UTF-8, a required field that is missing, a group that does not end.
+3. As the specification has it, the last value of a field counts, messages of one field are merged, items add up, and
+   a member of a oneof clears the others.  A map with a repeated key is refused all the same.
+4. Field numbers that the schema does not have are passed over and counted.  Groups are passed over too, at most
+   ``DEPTH_MAX`` deep.
+5. A refusal of another kind comes from a cell that its column cannot hold.  ``malformed`` and ``too_deep`` go first.
+6. A message names the path of the cell, and holds nothing of the payload.
 """
 
 from __future__ import annotations
@@ -61,10 +63,10 @@ from lancewal_ingest.decode.naming import OtherName
 from lancewal_ingest.decode.outcomes import Refusal
 
 DEPTH_MAX = 64
-"""Most groups inside each other, of those that are passed over."""
+"""Maximum number of groups inside each other, in a value that is passed over."""
 _TAG_BYTES_MAX = 5
 _UNKNOWN_MAX = 100
-"""Most unknown numbers of a payload that are counted each.  Further ones are counted together."""
+"""Maximum number of unknown field numbers of a payload that have a count each.  Further ones are counted together."""
 _FORMS = {
     (FIXED32, False): struct.Struct("<I"),
     (FIXED32, True): struct.Struct("<i"),
@@ -74,9 +76,9 @@ _FORMS = {
 
 
 _Values = dict[int, tuple[Any, Refusal | None]]
-"""By number, the value of a field, and why its column cannot hold it."""
+"""Value of each field, by the field's number, with the refusal if its column cannot hold the value."""
 _Tags = dict[int, "array[int]"]
-"""By number, the places of the tags of a field."""
+"""Indexes in the payload of the tags of each field, by the field's number."""
 
 
 class Payload(ValueBytes):
@@ -85,8 +87,8 @@ class Payload(ValueBytes):
     __slots__ = ("end", "other_names", "sizes")
 
     def __init__(self, pieces: Sequence[bytes], other_names: Counter[OtherName]) -> None:
-        """``pieces``: several values of one message field, which are merged.  No value within crosses from one piece to
-        the next.
+        """``pieces``: the values of one message field, nearly always one.  Several are merged.  No value within
+        crosses from one piece to the next.
         """
         super().__init__(pieces[0] if len(pieces) == 1 else b"".join(pieces))
         self.sizes: Sequence[int] = array("I", map(len, pieces))
@@ -147,9 +149,10 @@ def read_message(
 
 
 def _read(message: Message, payload: Payload) -> dict[int, Any]:
-    """Return the cells of a message, by the places of their columns or members.
+    """Return the cells of a message, by the indexes of their columns or members.
 
-    Values of messages and of repeated fields are read at the end.  Until then, their tags' places are kept."""
+    Values of messages and of repeated fields are read at the end.  Until then, the indexes of their tags are kept.
+    """
     values: _Values = {}
     later: _Tags = {}
     seen: set[int] = set()
@@ -185,14 +188,14 @@ def _read(message: Message, payload: Payload) -> dict[int, Any]:
     cells: dict[int, Any] = {}
     for field in message.kept:
         if field.required and field.number not in seen:
-            malformed(field, "a value, the field is required")
+            malformed(field, "a value, because the field is required")
         if field.place is not None:
             cells[field.place] = _cell(field, payload, values, later)
     return cells
 
 
 def _tags(payload: Payload) -> Iterator[int]:
-    """Yield the place of each tag.  A value ends within the piece in which its tag is."""
+    """Yield the index of each tag.  A value ends within the piece that has its tag."""
     payload.end = 0
     for size in payload.sizes:
         payload.end += size
@@ -201,7 +204,9 @@ def _tags(payload: Payload) -> Iterator[int]:
 
 
 def _check(field: MessageField, payload: Payload, tags: array[int]) -> None:
-    """Read a message that does not count, since another member of its oneof came after it.  It must be well-formed."""
+    """Read a message that does not count, since another member of its oneof came after it.  Raises ``Refusal`` if it
+    is not well-formed.
+    """
     at = payload.at
     _whole(field, payload, list(_runs(payload, tags)))
     payload.at, payload.late = at, None
@@ -231,7 +236,10 @@ def _zero(field: MessageField, payload: Payload) -> Any:
 
 
 def _whole(field: MessageField, payload: Payload, pieces: Sequence[bytes]) -> Any:
-    """Return the cell of a message, whose pieces are all that came of it."""
+    """Return the cell of a message.
+
+    ``pieces``: all values of its field, which are merged.
+    """
     within = Payload(pieces, payload.other_names)
     found = _READERS[type(field.cell)](field.cell, within)
     payload.late = payload.late or within.late
@@ -239,7 +247,9 @@ def _whole(field: MessageField, payload: Payload, pieces: Sequence[bytes]) -> An
 
 
 def _runs(payload: Payload, tags: array[int]) -> Iterator[bytes]:
-    """Yield the bytes of each value of a length.  All of them were passed over before."""
+    """Yield the bytes of the value after each tag.  Their lengths are valid, since these values were passed over
+    before.
+    """
     for place in tags:
         payload.at = place
         payload.tag("")
@@ -361,7 +371,7 @@ def _time(cell: ProtoTime, payload: Payload) -> object:
 
 
 def _pass(payload: Payload, number: int, wire: int, of: object) -> None:
-    """Pass over the value of a field, of which the tag is read."""
+    """Pass over the value of a field whose tag has been read."""
     match wire:
         case 0:
             payload.varint(of)

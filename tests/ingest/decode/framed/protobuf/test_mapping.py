@@ -99,7 +99,7 @@ def test_former_and_present_names_and_those_of_the_table() -> None:
     found = decoded(of, [ID + tagged(2, 0, b"\5")])
     assert found.parts[0].columns[1].to_pylist() == [5]
     assert found.other_names == {OtherName("former", "old"): 1}
-    with pytest.raises(SchemaUnusable, match="'old' is another one") as caught:
+    with pytest.raises(SchemaUnusable, match="field 'old' has another name") as caught:
         decoder(row("int32 old = 2; int32 new = 3;"), columns, naming)
     assert caught.value.kind == "duplicate_member"
 
