@@ -32,7 +32,7 @@ _ENTRIES = _SET.format("hstore.handling.mode=map")
 _UNSIGNED = _SET.format("bigint.unsigned.handling.mode=long")
 _SIGNED = (
     "The connector writes an unsigned bigint above 9223372036854775807 as a negative number. Set "
-    "bigint.unsigned.handling.mode=precise, for a column binary. With schemas, a column that is no key may be decimal128(20, 0)"
+    "bigint.unsigned.handling.mode=precise, for a column binary. With schemas, a column outside keys may be decimal128(20, 0)"
 )
 _NO_SCALE = (
     "The source's column has no scale: give it one, or make the table's column struct<scale: int32, value: binary>. With "

@@ -89,8 +89,8 @@ class EventRows:
         """Name of the event's member that fills each column of ``_types``, in that order."""
         self._unavailable = envelope.unavailable(rows)
         self.members: Sequence[str] = sorted({*self._members} - {"op"})
-        """Members with integers that columns need, in order: those of ``ts_ms``, ``source.ts_ms`` and ``source.lsn``
-        that have a column."""
+        """Members whose integers fill columns, sorted by name: some of ``source.lsn``, ``source.ts_ms`` and
+        ``ts_ms``."""
         self.decoded = ROWS - {"r"} if envelope.skips_snapshots else ROWS
         """Operations whose rows are decoded."""
 
@@ -137,7 +137,7 @@ class EventRows:
 
 
 def _column(member: str, type_: pa.DataType, facts: EventFacts) -> pa.Array:
-    """Return the column that a member of events fills."""
+    """Return the column that is filled from the member ``member`` of events."""
     if member == "op":
         return pa.array(facts.letters.tolist(), type_)
     found, has = facts.numbers[member]

@@ -1,7 +1,7 @@
 """Rows that a connector has taken out of their envelope (Debezium's ExtractNewRecordState), in any format of values.
 
 1. A value is the row itself.  A record without a value deletes the row of its key.  So does the JSON ``null``, and a
-   payload of null: a converter writes them if the connector has put no row there.
+   payload of null: a converter writes them in place of no value.
 2. A member ``__deleted`` with the text ``true`` makes a value a delete of its key's row, whatever else the value
    holds.  For cells that the connector does not know, it writes values that no column takes.  With the text ``false``
    the member has no effect.  The member is not a column.
@@ -66,8 +66,8 @@ class UnwrappedRows:
         """Make the decoder.  Raises ``InvalidSchema`` if a column has the name of the member ``__deleted``."""
         if DELETED in rows.called(naming.fields).columns.names:
             raise InvalidSchema(
-                f"a column has the name or the field {DELETED!r}. With table.format.envelope debezium-unwrapped, the member of "
-                "this name says that a row was deleted. Give the column another name or field"
+                f"a column has the name or the field {DELETED!r}. With table.format.envelope debezium-unwrapped, the member "
+                "of this name says that a row was deleted. Give the column another name or field"
             )
         self._key = frozenset(rows.called(naming.fields).primary_key)
         self._inner = inner = make(*_with_deleted(rows, naming))

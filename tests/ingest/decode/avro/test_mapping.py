@@ -51,7 +51,7 @@ def test_a_former_name_fills_its_column_and_counts() -> None:
 def test_a_schema_with_two_names_of_a_column_is_unusable() -> None:
     for names in (["s", "old"], ["old", "older"]):
         avro = record([("id", "long"), *((name, "string") for name in names)])
-        with pytest.raises(SchemaUnusable, match=f"by one of its names; '{names[1]}'") as raised:
+        with pytest.raises(SchemaUnusable, match=f"by one of its names. The field '{names[1]}'") as raised:
             decoder(avro, COLUMNS, Naming(NAMES))
         assert raised.value.kind == "duplicate_member"
 

@@ -387,7 +387,7 @@ def test_deep_types_are_refused(around: Callable[[pa.DataType], pa.DataType]) ->
         type_ = around(type_)
     rows = [RowSchema(pa.schema([("id", pa.int64()), ("odd", of)]), ("id",), ("id",)) for of in (type_, around(type_))]
     JsonDecoder(rows[0])
-    with pytest.raises(InvalidSchema, match=r"'odd': at most 16 .* nested"):
+    with pytest.raises(InvalidSchema, match="'odd' nests more than 16 lists"):
         JsonDecoder(rows[1])
 
 
