@@ -157,7 +157,7 @@ class Decoder:
         return ops, without_value
 
     def _decoded(self, records: Records, headers: HeaderColumns, ops: Ops, places: Places) -> DecodedValues:
-        """Return what the format makes of the values, piece by piece."""
+        """Decode the values with the format, piece by piece, and return the joined results."""
         named = headers.lasts(self._values.headers)
         results = [DecodedValues([], [])]
         for indexes in self._pieces(records, np.flatnonzero(ops != ASIDE)):

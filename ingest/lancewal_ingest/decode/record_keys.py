@@ -7,10 +7,10 @@
 3. If keys are compared, a missing key, or one that does not decode, makes the record bad: ``key_form``.  No key is
    guessed.
 4. If rows tell their partition, nothing is compared here: ``routing`` finds records with wrong keys.
-5. The *form* of a key is the name of the schema that it was written under (``lancewal_core.record_keys.key_form``).
-   A good key of a form that the contract does not list is ``key_form_changed``.  Its row may lie in another partition
-   than the row's other records.  A bad key of such a form is ``key_form`` or ``key_differs``.  So a bad key never
-   decides which form is the table's first.
+5. The *form* of a key says under which schema the key was written, and where the schema is named
+   (``lancewal_core.record_keys.key_form``).  A good key of a form that the contract does not list is
+   ``key_form_changed``.  Its row may lie in another partition than the row's other records.  A bad key of such a form
+   is ``key_form`` or ``key_differs``.  So a bad key never decides which form is the table's first.
 6. Keys are decoded in pieces of at most ``PIECE_BYTES`` by their growth, or one by one: a key of few bytes may name a
    long symbol of an enumeration.
 
@@ -66,7 +66,7 @@ class GivenKeys:
     headers: HeaderValues = field(default_factory=dict)
     """The headers that ``RecordKeys.headers`` names."""
     places: Places | None = None
-    """Places of the records."""
+    """Partitions and offsets of the records."""
 
     def some(self, indexes: Indexes) -> GivenKeys:
         headers = {name: array.take(pa.array(indexes)) for name, array in self.headers.items()}
@@ -94,8 +94,8 @@ class RecordKeys(Protocol):
         """Return the schemas that keys name, each with the indexes of the keys."""
 
     def deleted(self, given: GivenKeys) -> Sequence[Cells | Refusal | None]:
-        """Return for each key the primary key of the row that a record without a value deletes, in the contract's
-        column order.
+        """Return for each key the primary key of the row that a record without a value deletes, in the order of the
+        contract's primary key.
 
         The item is None if the key does not hold the primary key.  It is a ``Refusal`` if the key cannot be decoded,
         or has a form that the contract does not list (3, 5).

@@ -4,8 +4,8 @@ Guarantees
  1. The weight is the size of the consumed record or of its row, whichever is more.  In the row, a column of fixed size
     counts in full, whatever the record holds (a null vector has the vector's width in Arrow).  For all other columns
     the format of the values gives a bound (``value_decoder.Growth``).
- 2. A weight depends only on the record and the contract.  Records that are cut by weight are therefore cut at the same
-    places again.
+ 2. A weight depends only on the record and the contract.  So records that are read again are divided into the same
+    pieces by weight.
  3. A poll asks for no more records than fit into the room that is left, if each has the weight that the worker
     expects.  Before the first poll that is the weight of the largest allowed record.  Then it is the mean of the last
     poll, but no less than half of the weight expected there.
@@ -84,7 +84,9 @@ class RecordWeights:
         return weights
 
     def largest(self, record_bytes_max: int) -> int:
-        """Return the largest weight, in bytes, of a record with a value of ``record_bytes_max``."""
+        """Return an upper bound of the weight, in bytes, of a record of at most ``record_bytes_max``.  The overhead
+        of headers is not in it.
+        """
         grown = max(each.largest(record_bytes_max) for each in (self._growth, self._keys) if each is not None)
         grown += 0 if self._metadata is None else self._metadata.largest(record_bytes_max)
         return max(record_bytes_max + RECORD_OVERHEAD, self.row_bytes + grown)

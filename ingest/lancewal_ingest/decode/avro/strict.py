@@ -1,8 +1,8 @@
 """The strict reader: one datum at a time, in plain Python.  It defines the right result; ``columnar`` is compared with it.
 
 Guarantees
- 1. ``read_datum`` returns the cells of a datum, or raises ``Refusal``.  It takes each byte once, and at most as many items of
-    arrays and maps as the datum has bytes.  So an array of items without bytes is refused if it has more.
+ 1. ``read_datum`` returns the cells of a datum, or raises ``Refusal``.  It reads each byte once, and at most as many items of
+    arrays and maps as the datum has bytes.  So an array with more items is refused, even if its items take no bytes.
  2. A datum is ``malformed`` if its bytes are not one value of the schema, with nothing after it: a number of more than 10
     bytes or outside its type, a branch or symbol that does not exist, a boolean that is neither 0 nor 1, a length that is
     negative or exceeds the bytes that remain, a block whose size in bytes is wrong, text that is not UTF-8.

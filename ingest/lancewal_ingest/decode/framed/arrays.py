@@ -217,10 +217,12 @@ def integer_items(
 
 
 def item_by_item(cursors: Cursors, rows: Integers, read: Callable[[Cursors, Integers], tuple[Any, Mask]]) -> Any:
-    """Read the first items of all ``rows``, then the second ones, and so on.  Return the items row by row; None without any.
+    """Read the first items of all ``rows``, then the second ones, and so on.  Return the items row by row; None if
+    there are none, or if they are passed over.
 
-    ``read`` reads an item at the cursors of some rows.  It returns the items, or None if these are passed over, and which of
-    the rows have a further item."""
+    ``read`` reads an item at the cursors of some rows.  It returns the items, or None if these are passed over, and a
+    mask of the rows that have a further item.
+    """
     pieces: list[Any] = []
     rows_of: list[Integers] = []
     while len(rows):

@@ -53,8 +53,8 @@ APICURIO_ADVICE = (
     "apicurio.registry.use-id=contentId, and apicurio.registry.as-confluent=true (release 2) or "
     "apicurio.registry.id-handler=io.apicurio.registry.serde.Default4ByteIdHandler (release 3)"
 )
-"""Settings by which Apicurio's serializers write a frame.  Its API by ids takes content ids, and a global
-id may name another schema there."""
+"""Settings with which Apicurio's serializers write a frame that names a content id.  Lookups by id in Apicurio's
+registry take content ids.  A global id may name another schema there."""
 
 NamedInFrame = tuple[SchemaKey, tuple[int, ...]]
 """A schema, and Protobuf's path to a message of it.  The path is empty for other formats, and for the first message unless
@@ -101,10 +101,11 @@ class FrameReader:
         self._head: Any = itemgetter(slice(self._head_bytes))
 
     def shared(self, values: Sequence[bytes | None], named: pa.Array | None) -> NamedInFrame | None:
-        """Return the schema and the path if all values have the same usual frame, as they nearly always do.  None: each
-        frame must be read (``read``).
+        """Return the schema and the path if all values have the same usual frame, as they nearly always do.  None:
+        each frame must be read (``read``).
 
-        The usual frame is an id before the payload, and a count of 0 in place of a path.
+        The usual frame is an id before the payload, and a count of 0 in place of a path.  ``named``: the header of
+        each value that may hold its frame, null without one; None if no value has one.
         """
         if None in values or (named is not None and named.null_count < len(named)):
             return None
@@ -123,7 +124,10 @@ class FrameReader:
         return key, ()
 
     def read(self, values: Sequence[bytes], named: pa.Array | None) -> tuple[list[Framed], list[RefusedValue]]:
-        """Group the values by schema, and refuse those without a frame.  ``named`` has the header of each value."""
+        """Group the values by schema and path, and refuse those without a frame.
+
+        ``named``: the header of each value that may hold its frame, null without one; None if no value has one.
+        """
         headers: Sequence[bytes | None] = [None] * len(values)
         frames = values
         if named is not None and named.null_count < len(named):

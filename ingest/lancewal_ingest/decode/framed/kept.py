@@ -14,8 +14,8 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 TEXTS_MAX = 64
 TEXTS_BYTES_MAX = 2 << 20
-"""Maximum number of bytes of all texts together.  Values may cost 64 MB.  Decoders take more than the texts of
-schemas with many short fields:
+"""Maximum number of bytes of all texts together.  Values of any bytes may cost 64 MB of memory (``payloads``).  What
+is cached takes more than the texts of schemas with many short fields:
 
 * 13 times as much in Connect's JSON,
 * 16 times in Avro,

@@ -72,9 +72,7 @@ class Mapped(Generic[M]):
     """Names that each row uses and that are not present names."""
 
     def all_refused(self, count: int) -> DecodedValues | None:
-        """If the schema cannot fill the columns, return a result that refuses all ``count`` payloads.  Otherwise return
-        None.
-        """
+        """Return a result that refuses all ``count`` payloads if the schema has unknown fields; None otherwise."""
         if self.refusal is None:
             return None
         every = [RefusedValue.of(place, self.refusal) for place in range(count)]

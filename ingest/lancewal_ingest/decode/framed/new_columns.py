@@ -32,7 +32,7 @@ class ColumnTypes(ABC, Generic[T]):
         self._left_of_column = 0
 
     def of(self, type_: T) -> pa.DataType | None:
-        """Return the type of a column that holds each value of a type; None if lancewal has no such column."""
+        """Return the type of a column that holds every value of a type; None if lancewal has no such column."""
         self._left_of_column = _FIELDS_MAX
         return possible(self.column_of(type_))
 

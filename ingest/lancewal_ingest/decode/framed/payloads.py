@@ -3,8 +3,8 @@
 A value is a frame, which names the schema, and a *payload*.  A ``PayloadDecoder`` decodes the payloads of one *writer
 schema* for the columns of one contract.  Guarantees
 
- 1. Each payload is one row or is refused, whatever its bytes are.  No error is raised.  The bytes cost at most four times
-    their length and 64 MB of memory, and a second of time each.
+ 1. Each payload is one row or is refused, whatever its bytes are.  No error is raised.  A payload costs at most 64 MB of
+    memory and four times its length, and at most a second.
  2. The result for a payload depends only on its bytes, its operation, the writer schema, and the contract's columns and
     names.
  3. Guarantees 3, 6, 7 and 8 of ``value_decoder`` hold.  ``present`` is null, unless payloads tell it.  A patch gets

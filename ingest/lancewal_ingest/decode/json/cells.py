@@ -13,7 +13,7 @@ A column may have a *lenient* form beside the strict one (``JsonForm``).  Each f
 * ``number_text``: a string with a JSON number in it means what that number means.
 * ``text``: an integer, written as one, is the string of its digits.
 * ``bool_text``: the strings ``"true"`` and ``"false"``.
-* ``raw``: any JSON value is its own text, byte for byte, a string with its quotes.  The strict form does not count:
+* ``raw``: any JSON value is its own text, byte for byte, a string with its quotes.  The strict form does not apply:
   readers get the texts as strings (``strict.with_texts``).
 * ``json_text``: a string is the JSON text in it, which is checked.  No other string is taken.
 * ``number``: a number is its own text, byte for byte.

@@ -68,8 +68,8 @@ class JsonDecoder(NamesNoSchema):
         self._texts = _names_of_texts(naming)
         maps: dict[str, type] = {field.name: object for field in in_values.columns if has_map(field.type)}
         self._quoted = {**self._texts, **_with_former(maps, naming)}
-        """Members that the fast path gets as strings, which hold the JSON text of the value.  By present or former
-        name, it has the Python type of the values to convert."""
+        """Members that the fast path gets as strings, which hold the JSON text of the value.  The mapping has the
+        Python type of the values to convert, by present or former name."""
         self._examines = bool(naming.forms) or naming.names is not None
         self.headers: Sequence[str] = ()
         self.single_records = 0
@@ -180,7 +180,7 @@ class JsonDecoder(NamesNoSchema):
         ], doubtful
 
     def _hazardous(self, shape: Shape, values: Sequence[bytes]) -> set[int]:
-        """Return the places of values that Arrow must not be given in this shape (``hazards``)."""
+        """Return the indexes of values that Arrow must not be given in this shape (``hazards``)."""
         if self._decimals or not self._shapes.needs_decimals(shape):
             return set()  # hazardous values of a table with decimals never come here
         return set(hazardous(values))

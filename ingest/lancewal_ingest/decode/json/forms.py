@@ -109,8 +109,11 @@ def _strict(type_: pa.DataType, *kinds: type) -> Spelling:
 
 
 def _of_maps(field: pa.Field, names: Names | None) -> tuple[Spelling, ...]:
-    """Return the one spelling of a column that has maps in it.  Arrow's reader has no objects with any names, so such a value
-    comes as its text, whose cells are those of the reference path."""
+    """Return the one spelling of a column that has maps in it.
+
+    Arrow's reader cannot read objects whose names are not known, so such a value comes as its text.  Its cells are
+    those of the reference path.
+    """
     read = cell_reader(field.type, names)
 
     def lifted(texts: pa.Array) -> tuple[pa.Array, Mask | None]:
@@ -128,7 +131,9 @@ def _of_maps(field: pa.Field, names: Names | None) -> tuple[Spelling, ...]:
 
 
 class ShapeReader:
-    """Finder of the shapes of values.  It knows the lenient columns of a table, and treats columns with maps as such."""
+    """Finder of the shapes of values.  It knows the lenient columns of a table.  Columns with maps count as lenient
+    ones.
+    """
 
     def __init__(self, rows: RowSchema, naming: Naming) -> None:
         """``rows``: the columns, by their present names (``naming``)."""
@@ -142,7 +147,7 @@ class ShapeReader:
         self._names: list[str] = []
         """Present and former names of lenient columns."""
         self._owners: list[int] = []
-        """Index among the lenient columns of the column of each of these names."""
+        """For each of ``_names``, the index of its column among the lenient columns."""
         for number, place in enumerate(self._spellings):
             names = naming.names_of(rows.columns.names[place])
             self._names += names

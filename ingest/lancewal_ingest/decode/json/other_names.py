@@ -1,12 +1,13 @@
 """Values that use other names than the present ones, on the fast path.
 
-Arrow's reader is given the former names as fields of their own, and skips all others.  So it does not see a name that must
-be refused.  Therefore orjson reads each value first:
+Arrow's reader is given the former names as fields of their own, and skips all others.  So it does not see a name that
+must be refused.  Therefore orjson reads each value first:
 
-1. A value that orjson refuses, or that does not hold an object, is *doubtful*: the reference path decides on it.  Each other
-   one is one JSON object, so the proof of ``columnar`` holds although Arrow refuses no unknown member.
-2. A value is doubtful if one of its names is refused, or if it has two names of a field.  Names are examined at all levels.
-3. A member that is passed over is not examined: it may hold any JSON, and may be there twice.
+1. A value that orjson refuses, or that is not an object, is *doubtful*: the reference path decides on it.  Each other
+   value is one JSON object, so the proof of ``columnar`` holds although Arrow refuses no unknown member.
+2. A value is doubtful if one of its names is refused, or if it has two names of one column or member.  Names are
+   examined at all levels.
+3. A member that is passed over is not examined: it may hold any JSON, and may be repeated.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Parse one JSON object from bytes, strictly by RFC 8259 and without loss.
 
 1. The bytes must be UTF-8 without a byte order mark, and hold one object, with at most whitespace around it.
-2. An object with two members of one name, at any depth, is refused.
+2. An object with two members of one name, at any depth, is refused, unless the caller asks for such names (``twice``).
 3. Numbers keep their text (``Number``), so that no digit is lost before the column's type is known.
 4. ``NaN`` and ``Infinity`` are refused; so is nesting deeper than ``DEPTH_MAX``, whatever the caller's stack is.
 
