@@ -113,7 +113,7 @@ class EventOpener:
         """
         types = {field.name: field.type for field in writer.fields}
         if types["op"] != AvroPlain("string"):
-            raise SchemaUnusable("field op: expected a string, which names the operation", ENVELOPE)
+            raise SchemaUnusable("field 'op': expected a string, which names the operation", ENVELOPE)
         self._members = events.members
         self._opened = [*_opened(writer)]
         self._fields = self._opened if self._members else writer.fields

@@ -110,10 +110,10 @@ def read_strictly(value: bytes, numbers: Sequence[str] = ()) -> RowEvent | Other
     if not _is_text(letter) or not isinstance(members.get("source"), dict):
         return _beside_rows(members)
     if letter not in LETTERS:
-        raise Refusal(ENVELOPE, f"member op: expected one of {', '.join(sorted(LETTERS))}")
+        raise Refusal(ENVELOPE, f"member 'op': expected one of {', '.join(sorted(LETTERS))}")
     row = members.get("after")
     if row is not None and not isinstance(row, dict):
-        raise Refusal(ENVELOPE, "member after: expected an object, or null")
+        raise Refusal(ENVELOPE, "member 'after': expected an object or null")
     text = None if row is None else _text_of_row(value)
     return RowEvent(str(letter), text, members.get("before") is not None, _numbers(members, numbers))
 
@@ -142,8 +142,8 @@ def _beside_rows(members: Mapping[str, object]) -> OtherEvent:
     found = f"the value is {other}" if other else "the value is another JSON object"
     raise Refusal(
         WRONG_FORMAT,
-        f"expected Debezium's envelope (op, source, before, after); {found}. table.format.envelope is debezium: if the "
-        "connector unwraps rows (ExtractNewRecordState), it must be debezium-unwrapped",
+        f"expected Debezium's envelope (op, source, before, after); {found}. table.format.envelope is debezium. If the "
+        "connector unwraps rows (ExtractNewRecordState), set it to debezium-unwrapped",
     )
 
 

@@ -111,9 +111,9 @@ class EventRows:
             case "t":
                 raise Refusal(TRUNCATE, TRUNCATED)
             case _ if letter not in LETTERS:
-                raise Refusal(ENVELOPE, f"{word} op: expected one of {', '.join(sorted(LETTERS))}")
+                raise Refusal(ENVELOPE, f"{word} 'op': expected one of {', '.join(sorted(LETTERS))}")
             case _ if not has_row:
-                raise Refusal(ENVELOPE, f"{word} after: expected a row, since op is {letter}")
+                raise Refusal(ENVELOPE, f"{word} 'after': expected a row, because op is {letter!r}")
         return ROW
 
     def finished(self, decoded: DecodedValues, facts: EventFacts) -> DecodedValues:

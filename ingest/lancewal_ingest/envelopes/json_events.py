@@ -58,7 +58,7 @@ from lancewal_kafka.headers import HeaderList
 
 _NOT_READ = ("not_json", "not_an_object")
 """Kinds of refusals of a row whose text may have been cut out at the wrong place, by ``read`` or by a shape."""
-_NO_JSON = "member after: expected a row in JSON"
+_NO_JSON = "member 'after': expected a row in JSON"
 
 
 @dataclass(slots=True)

@@ -150,7 +150,7 @@ class UnwrappedRows:
             return part, _NONE
         is_true = mask_of(pc.equal(deleted, "true"))
         is_false = mask_of(pc.equal(deleted, "false")) | mask_of(deleted.is_null())
-        message = f"member {DELETED}: expected the text true or false"
+        message = f"member {DELETED!r}: expected the text 'true' or 'false'"
         refused += [RefusedValue(int(at), ENVELOPE, message) for at in part.indexes[~is_true & ~is_false]]
         return part if is_false.all() else part.where(is_false), part.indexes[is_true]
 

@@ -205,7 +205,7 @@ def test_other_envelopes_are_named(name: str, envelope: str) -> None:
 def test_plain_rows_and_other_formats_are_named() -> None:
     contract = contract_of({"id": "int64", "s": "string"}, on_bad_record="dead-letter")
     sent = {
-        b'{"id": 1}': "it must be debezium-unwrapped",
+        b'{"id": 1}': "set it to debezium-unwrapped",
         b"\0\0\0\0\7abcdef": "Confluent's wire format",
         b'{"schema": {"type": "struct"}, "payload": {"op": "c", "source": {}, "after": {"id": 1}}}': "JSON of Kafka "
         "Connect with a schema (schema and payload), and in it Debezium's envelope",

@@ -95,6 +95,6 @@ def check_members(value: bytes) -> None:
         others = [name for name in members if name not in _MEMBERS]
         raise Refusal(
             WRONG_FORMAT,
-            f"expected JSON of Kafka Connect: an object with the members schema and payload, and no others. {_ADVICE}",
+            f"expected JSON of Kafka Connect: an object with the members 'schema' and 'payload', and no others. {_ADVICE}",
             others[0] if others else "",
         )
