@@ -334,7 +334,7 @@ def test_each_type_of_mariadb_comes_out_of_connect_json() -> None:
     ignoring = Naming(Names(dict.fromkeys(rows.columns.names), ignores=True))
     decoder = value_decoder("connect-json", rows, ignoring, envelope=EnvelopeRules("debezium"))
     (refused,) = decoder.decode([record.value or b""], np.zeros(1, np.uint8)).refused
-    assert (refused.kind, "make the column int64, or a duration" in refused.message) == ("range", True)
+    assert (refused.kind, "make the table's column int64, or a duration" in refused.message) == ("range", True)
 
 
 def test_an_unsigned_bigint_of_mariadb_in_the_mode_precise_is_a_decimal() -> None:
