@@ -14,6 +14,11 @@ from lancewal_ingest.regions.memtable import MemTable
 _DEFAULTS = IngestSettings()
 
 SEGMENT_BYTES = 32 << 20
+SEGMENTS_IN_BUDGET = 8
+"""Number of largest segments that fit into the budget.  One waits, one is in flight, and decoding holds the latter twice;
+the rest is for MemTables and flushes."""
+LINGER_PUTS = 3.0
+"""Least time between two segments, in durations of a PUT."""
 BUNDLE_SEGMENTS = 32
 """Segments in a bundle.  A far reader requests half as many newer segments by themselves, on average."""
 LINGER_S_MAX = 1.0
@@ -54,6 +59,11 @@ class SealPolicy:
     rows: int = _DEFAULTS.seal_rows
     age_s: float = _DEFAULTS.seal_age_s
     log_distance: int = _DEFAULTS.seal_log_distance
+
+    @classmethod
+    def of(cls, ingest: IngestSettings) -> SealPolicy:
+        """Return the policy that the settings name."""
+        return cls(int(ingest.seal_bytes), ingest.seal_rows, ingest.seal_age_s, ingest.seal_log_distance)
 
     def decide(self, generation: MemTable, now: float, length: float) -> SealDecision:
         """Return what to do with an OPEN generation at the monotonic time ``now``, when its log has ``length``."""
@@ -128,3 +138,17 @@ class WorkerLimits:
     hold_s: float = 1.0
     """Time for which the loop only waits while nothing more may be consumed.  Then it pauses the consumer, which drops the
     records fetched ahead, and polls again."""
+
+    @classmethod
+    def of(cls, ingest: IngestSettings, memory: MemoryPolicy) -> WorkerLimits:
+        """Return the limits that follow from the settings and the memory budget."""
+        return cls(
+            segment_rows=ingest.segment_rows_max,
+            # One that waits and one in flight, which decoding holds twice, take a part of a small budget only.
+            segment_bytes=min(SEGMENT_BYTES, memory.nbytes // SEGMENTS_IN_BUDGET),
+            linger_s=ingest.linger_ms / 1000,
+            linger_puts=LINGER_PUTS,
+            offset_commit_s=ingest.offset_commit_interval_s,
+            retry_s=ingest.retry_interval_s,
+            bundle_segments=BUNDLE_SEGMENTS if ingest.bundles else 0,
+        )

@@ -40,7 +40,7 @@ from lancewal_ingest.append.job import DeadLetters, Terms
 from lancewal_ingest.append.prepare import Preparer
 from lancewal_ingest.context import IngestContext
 from lancewal_ingest.kafka.source import KafkaSource, check_topic
-from lancewal_ingest.regions.policy import BUNDLE_SEGMENTS, SEGMENT_BYTES, MemoryPolicy, SealPolicy, WorkerLimits
+from lancewal_ingest.regions.policy import MemoryPolicy, SealPolicy, WorkerLimits
 from lancewal_ingest.retention.horizon import about_to_lose
 from lancewal_ingest.retention.topic_watch import Retention, TopicWatch, WatchedTopics
 from lancewal_ingest.service.batch_check import BatchCheck
@@ -53,11 +53,6 @@ from lancewal_ingest.service.status import IngestStatus
 from lancewal_ingest.service.worker import IngestWorker
 
 REFRESH_S = 1.0
-SEGMENTS_IN_BUDGET = 8
-"""Number of largest segments that fit into the budget.  One waits, one is in flight, and decoding holds the latter twice;
-the rest is for MemTables and flushes."""
-LINGER_PUTS = 3.0
-"""Least time between two segments, in durations of a PUT."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,9 +97,9 @@ class IngestTable:
             Preparer(contract, context.drain, context.stored_schemas),
             owner,
             metrics,
-            seal_policy(settings),
+            SealPolicy.of(settings.ingest),
             memory,
-            worker_limits(settings, memory),
+            WorkerLimits.of(settings.ingest, memory),
         )
         self.worker.prepare_terms = self._prepare_terms
         self._topic = TopicWatch(self._check_topic, kafka.topics, kafka.retention, tasks, clock, metrics.failed)
@@ -309,24 +304,3 @@ def _beginning(worker: IngestWorker) -> list[Problem]:
 
 def _listed(regions: Collection[Region]) -> str:
     return ", ".join(str(region.partition) for region in sorted(regions))
-
-
-def seal_policy(settings: Settings) -> SealPolicy:
-    """Return the seal policy that the settings name."""
-    ingest = settings.ingest
-    return SealPolicy(int(ingest.seal_bytes), ingest.seal_rows, ingest.seal_age_s, ingest.seal_log_distance)
-
-
-def worker_limits(settings: Settings, memory: MemoryPolicy) -> WorkerLimits:
-    """Return the limits of a worker.  They follow from the settings and the memory budget."""
-    ingest = settings.ingest
-    return WorkerLimits(
-        segment_rows=ingest.segment_rows_max,
-        # One that waits and one in flight, which decoding holds twice, take a part of a small budget only.
-        segment_bytes=min(SEGMENT_BYTES, memory.nbytes // SEGMENTS_IN_BUDGET),
-        linger_s=ingest.linger_ms / 1000,
-        linger_puts=LINGER_PUTS,
-        offset_commit_s=ingest.offset_commit_interval_s,
-        retry_s=ingest.retry_interval_s,
-        bundle_segments=BUNDLE_SEGMENTS if ingest.bundles else 0,
-    )

@@ -46,7 +46,6 @@ from lancewal_ingest.kafka.dead_letters import RefusedDeadLetters
 from lancewal_ingest.kafka.source import Offsets, Polled, PollListener, Positions
 from lancewal_ingest.observer import Claim, Observer
 from lancewal_ingest.regions.policy import MemoryPolicy, SealPolicy, WorkerLimits
-from lancewal_ingest.service.table import worker_limits
 from lancewal_ingest.service.worker import IngestWorker
 from lancewal_kafka.records import Records
 from lancewal_kafka.topic import TopicFacts
@@ -818,7 +817,7 @@ def test_polls_begin_with_one_record_and_ask_for_what_fits_into_the_segment() ->
 def test_small_budgets_have_small_segments() -> None:
     """One waits, one is in flight and is held twice while it is decoded; there is more in memory than that."""
     for budget in (48 << 20, 384 << 20, 4 << 30):
-        limits = worker_limits(Settings(), MemoryPolicy(nbytes=budget))
+        limits = WorkerLimits.of(Settings().ingest, MemoryPolicy(nbytes=budget))
         assert 3 * limits.segment_bytes <= budget / 2
         assert limits.segment_bytes >= min(32 << 20, budget // 10)
 

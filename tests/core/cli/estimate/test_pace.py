@@ -16,8 +16,7 @@ from lancewal_core.cli.estimate.pace import pace
 from lancewal_core.errors import InvalidInput, WishUnreachable
 from lancewal_core.settings.sections import IngestSettings
 from lancewal_core.table.contract import Contract
-from lancewal_ingest.regions.policy import GROUPS, LINGER_S_MAX, MemoryPolicy, WorkerLimits
-from lancewal_ingest.service.table import LINGER_PUTS
+from lancewal_ingest.regions.policy import GROUPS, LINGER_PUTS, LINGER_S_MAX, MemoryPolicy, WorkerLimits
 
 SOME = Deployment(
     rows_per_s=10_000,
