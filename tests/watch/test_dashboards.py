@@ -50,6 +50,14 @@ def test_it_says_what_it_shows_and_what_to_do(board: Board, panel: Panel) -> Non
 
 
 @each_panel
+def test_a_share_of_measurements_counts_those_that_timed_out(board: Board, panel: Panel) -> None:
+    """Else it would show 100 % while every measurement fails."""
+    for query in panel.queries:
+        if re.search(r"/.*lancewal_flusher_visible_seconds_count", query.filled, re.DOTALL):
+            assert 'lancewal_flusher_visibility_failures_total{reason="timeout"' in query.filled
+
+
+@each_panel
 def test_its_legend_names_labels_that_are_left(board: Board, panel: Panel) -> None:
     for query in panel.queries:
         shown = set(re.findall(r"{{(\w+)}}", query.legend))
