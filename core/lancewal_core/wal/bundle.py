@@ -6,15 +6,15 @@ reads the segments.  A bundle that is lost, damaged, late or of other segments t
 changes no row.
 
 Layout of the object: that of a segment (``segment``), except that the content of its table is a ``bundle``.  The table
-has the entries of all segments, those of one region one after the other, and the segment of each entry.  For each
-segment it has the size and entity tag, as the store gave them.
+lists the entries of all segments, sorted by region, and says for each entry which segment has it.  For each segment it
+has the object's size and entity tag, as the store gave them.
 
 Promises:
 
 1. ``decode_bundle(encode_bundle(s, schema), key).copies == s``, except that the entries of a segment are in the order
    of their regions.
-2. A copy is only used for a segment that a listing shows with that very size and entity tag (``Copy.is_of``).  So a
-   copy is used for the object that the bundle's writer put, and never for one that somebody put in its place later.
+2. A copy is only used if a listing shows its segment with the same size and entity tag (``Copy.is_of``).  So a copy is
+   used for the object that the bundle's writer put, and never for one that somebody put in its place later.
 3. A truncated, changed, mixed up or otherwise malformed object raises ``ObjectCorrupt``, a later format version
    ``FormatUnknown``; nothing is decompressed that the table's checked sizes do not allow (``segment``, promise 4).
 4. An object is only accepted under its own key: key and object must have the same log, first and last number.
@@ -48,21 +48,21 @@ from lancewal_core.wal.segment import (
 )
 
 SEGMENTS_MAX = 1_024
-"""Most segments that a bundle may copy; the bundles of ingest copy 32."""
+"""Most segments that a bundle may copy.  The bundles that ingest writes copy 32."""
 
 _Table = wal_segment_pb2.WalSegmentTable
 
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """A copied segment, and the size and entity tag that a listing shows of its object."""
+    """A copied segment, and its object's size in bytes and entity tag in the store."""
 
     segment: Segment
     size: int
     etag: str
 
     def is_of(self, listed: ObjectInfo) -> bool:
-        """Return whether the object that a listing shows is the one that was copied."""
+        """Return whether a listed object has the size and entity tag of the segment that was copied."""
         return (listed.size, listed.etag) == (self.size, self.etag)
 
 
@@ -82,7 +82,10 @@ class Bundle:
 
 
 def encode_bundle(copies: Seq[Copy], schema: pa.Schema) -> bytes:
-    """Return the bundle's bytes.  Raise ``InvalidInput`` for copies that are not consecutive segments of one log."""
+    """Return the bundle's bytes.  ``schema``: the schema of every entry's rows.
+
+    Raise ``InvalidInput`` unless the copies are consecutive segments of one log by one writer.  Raise it too for no
+    copies, or for more copies or bytes of rows than a bundle may have."""
     segments = [copy.segment for copy in copies]
     if not 0 < len(segments) <= SEGMENTS_MAX:
         raise InvalidInput(f"a bundle cannot copy {len(segments)} segments")

@@ -27,14 +27,15 @@ from lancewal_core.rows.row_range import RowRange
 from lancewal_core.rows.schema import OFFSET, OP, Op
 
 FIRST_RECORDS = 100
-"""A partition without a row stops before this record since the table's start, if all are bad of one kind.  Enough that a
-few bad records stop no partition, and so few that a person can look through the letters."""
+"""A partition stops before this many records if none of them is a row and all are bad of one kind.  Records count
+from the table's start; deletes do not count as rows.  The number is high enough that a few bad records stop no
+partition, and low enough that a person can look through the dead letters."""
 
 
 @dataclass(frozen=True, slots=True)
 class RejectedOffset:
-    """A bad record that is listed in the entry instead of becoming a row.  It went to the dead letters, unless the
-    policy ignores it."""
+    """A bad or misrouted record that the entry lists, since it did not become a row.  It is a dead letter, unless the
+    policy for its kind ignores it."""
 
     offset: int
     kind: str
@@ -42,36 +43,39 @@ class RejectedOffset:
 
 @dataclass(frozen=True, slots=True)
 class NoRowYet:
-    """The rejected records of some entries of a region, none of which has a row other than a delete.
+    """Summary of the rejected records in some entries of a region.  None of these entries has a row other than a
+    delete.
 
     Deletes do not count as rows here: a record without a value is a delete, whatever format values have."""
 
     rejected: int = 0
     """Number of rejected records."""
     kind: str = ""
-    """Kind of all of them; empty if there are none, or of several kinds."""
+    """Kind of all these records; empty if there are no records, or records of several kinds."""
 
     @classmethod
     def of(cls, entries: Iterable[Described]) -> NoRowYet | None:
-        """Return the rejected records of these entries; None if one of them has a row other than a delete."""
+        """Return the summary of these entries; None if one of them has a row other than a delete."""
         found: NoRowYet | None = cls()
         for entry in entries:
             found = found and found.then(entry)
         return found
 
     def then(self, entry: Described) -> NoRowYet | None:
-        """Add the rejected records of a further entry; return None if that entry has a row other than a delete."""
+        """Return the summary with one more entry; None if that entry has a row other than a delete."""
         if entry.row_count and not entry.deletes_only:
             return None
         kinds = {record.kind for record in entry.rejected}
         return self.plus(NoRowYet(len(entry.rejected), kinds.pop() if len(kinds) == 1 else ""))
 
     def joined(self, more: NoRowYet | None) -> NoRowYet | None:
-        """Add the rejected records of further entries; return None if these have a row, so that ``more`` is None."""
+        """Return the summary with the entries that ``more`` sums up.
+
+        ``more`` is None if one of those entries has a row other than a delete.  Then the result is None too."""
         return None if more is None else self.plus(more)
 
     def plus(self, more: NoRowYet) -> NoRowYet:
-        """Add further rejected records."""
+        """Return the summary with the rejected records of ``more``."""
         if not more.rejected:
             return self
         same = not self.rejected or self.kind == more.kind
@@ -80,7 +84,7 @@ class NoRowYet:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Entry:
-    """The records of one region in one segment: all of ``[first, next)``."""
+    """The records of one region in one segment: all records from position ``first`` to before ``next``."""
 
     region: Region
     first: Position
@@ -88,7 +92,8 @@ class Entry:
     next: Position
     contract_version: int
     held: pa.RecordBatch | RowRange
-    """A WAL batch (``rows.RowSchema.wal``), or a part of one; zero rows still move the position."""
+    """The entry's rows: a batch with the columns of ``rows.RowSchema.wal``, or a range of rows in such a batch.  An
+    entry without rows still moves the region's durable position."""
     rejected: tuple[RejectedOffset, ...]
     """Bad records, by ascending offsets."""
 
@@ -122,8 +127,8 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class EntryHeader:
-    """Header of an entry: its positions, contract version and number of rows, without the rows.  The segment's trailer has
-    the headers of all its entries."""
+    """Header of an entry: its positions, contract version and number of rows, without the rows.  The segment's
+    trailer has the headers of all its entries."""
 
     region: Region
     first: Position
@@ -134,7 +139,8 @@ class EntryHeader:
     """Times of the entry's rows; None if it has none."""
     rejected: tuple[RejectedOffset, ...]
     nbytes: int
-    """Share of its record batch's bytes in the object, by the number of rows."""
+    """Estimate of the compressed bytes of the entry's rows.  The bytes of a shared record batch are divided by
+    numbers of rows."""
     deletes_only: bool = False
     """Whether the entry has rows, and all of them are deletes; False in segments of release 0.1.0."""
 
@@ -144,10 +150,10 @@ Described: TypeAlias = Entry | EntryHeader
 
 
 def kept_bytes(entries: Iterable[Entry]) -> int:
-    """Return the bytes of memory that the rows of these entries keep.
+    """Return the bytes of memory that the rows of these entries keep from being freed.
 
-    Entries that share a record batch keep all of it, so the batch is counted once.  To count the parts of a batch
-    separately would take longer than decoding them."""
+    An entry with a part of a record batch keeps the whole batch in memory.  So each batch counts once, with all its
+    bytes.  To count the parts of a batch separately would take longer than decoding them."""
     batches = {id(held.batch): held.batch for held in (entry.range for entry in entries) if held.row_count}
     by_address = {batch.column(OFFSET).buffers()[1].address: batch for batch in batches.values()}  # slices of one, too
     return sum(int(batch.get_total_buffer_size()) for batch in by_address.values())
@@ -166,7 +172,9 @@ def is_chain(entries: Iterable[Described], first: Position, next_: Position) -> 
 
 
 def only_deletes(ops: pa.Array, counts: Sequence[int]) -> list[bool]:
-    """Return whether each of consecutive parts, which have ``counts`` rows each, has rows, and all of them are deletes."""
+    """Return for each part of the rows whether it has rows, and all of them are deletes.
+
+    ``ops``: the operations of all rows.  ``counts``: the number of rows of each part; the parts follow each other."""
     if not len(ops):
         return [False] * len(counts)
     found = iter(np.logical_and.reduceat(ops.to_numpy() == Op.DELETE, part_starts(counts)).tolist())
@@ -190,19 +198,19 @@ def _check_positions(entry: Described) -> None:
     region = entry.region
     if not 0 <= entry.first < entry.next < 1 << 63:
         raise InvalidInput(
-            f"an entry of region {region.name} has an impossible range of positions, {entry.first} to {entry.next}",
+            f"an entry of region {region.name!r} has an impossible range of positions, {entry.first} to {entry.next}",
             region=region.name,
         )
     if entry.contract_version < 1:
         raise InvalidInput(
-            f"an entry of region {region.name} names an impossible contract version, {entry.contract_version}"
+            f"an entry of region {region.name!r} names an impossible contract version, {entry.contract_version}"
         )
     if not entry.rejected:
         return
     offsets = [entry.first - 1, *(record.offset for record in entry.rejected), entry.next]
     if any(later <= earlier for earlier, later in pairwise(offsets)):
         raise InvalidInput(
-            f"rejected offsets of region {region.name} do not ascend inside {entry.first} to {entry.next}",
+            f"rejected offsets of region {region.name!r} do not ascend from {entry.first} to before {entry.next}",
             region=region.name,
         )
 
@@ -216,7 +224,10 @@ def check_rows(rows: pa.RecordBatch, entries: Sequence[Described]) -> None:
         if not field.nullable and column.null_count:
             at = int(np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False))[0])
             region = holders[int(np.searchsorted(starts, at, side="right")) - 1].region
-            raise InvalidInput(f"rows of region {region.name} have nulls in {field.name!r}", region=region.name)
+            raise InvalidInput(
+                f"rows of region {region.name!r} have nulls in column {field.name!r}, which must not be null",
+                region=region.name,
+            )
     if not holders:
         return
     offsets = rows.column(OFFSET).to_numpy()
@@ -227,8 +238,8 @@ def check_rows(rows: pa.RecordBatch, entries: Sequence[Described]) -> None:
         wrong = int(outside[0])
         entry = holders[wrong]
         raise InvalidInput(
-            f"rows of region {entry.region.name} have offsets {lows[wrong]} to {highs[wrong]}, outside {entry.first} to "
-            f"{entry.next}",
+            f"rows of region {entry.region.name!r} have offsets {lows[wrong]} to {highs[wrong]}, outside {entry.first} "
+            f"to {entry.next}, the positions of their entry",
             region=entry.region.name,
         )
 

@@ -1,8 +1,8 @@
-"""A listing of a log, and reading the listed segments by bundles (``bundle``) that copy them.
+"""A listing of a log, and reading the listed segments from bundles (``bundle``) that copy them.
 
 Guarantees
- 1. A listing is a hint: it says what to ask for, and proves no end.  The size and the entity tag that it shows of a
-    segment tell which object lies there.  A bundle's copy of that object is read in the place of that object only.
+ 1. A listing is a hint: it says which objects to ask for, and never proves the end of a log.  It shows a segment's size
+    and entity tag, which identify the object.  A bundle's copy replaces only an object with the same size and tag.
  2. If a bundle is wrong or unreadable, for whatever reason, its segments are read instead.
 """
 
@@ -24,22 +24,21 @@ from lancewal_core.wal.segment import Fence, Segment, Trailer
 
 _Read: TypeAlias = Segment | Trailer | Fence | None
 _AT_ONCE = 1_024
-"""Most numbers that a walk asks for at the same time where a listing shows them, if they have no more than
-``_BYTES_AT_ONCE``.
+"""Most listed segments that one step of a walk asks for, if they have at most ``_BYTES_AT_ONCE`` bytes together.
 
-The number is larger than that of the threads that ask.  A thread that has its answer asks for the next number, so none
-waits for the slowest of its round."""
+The number is larger than the number of threads that ask.  A thread that has its answer asks for the next segment, so no
+thread waits for a slower one."""
 _BYTES_AT_ONCE = 16 << 20
 _BEHIND = 2
-"""Numbers to ask for after the last listed one: one that is new, and the end."""
+"""How many numbers a walk asks for after the last listed segment: one for a new segment, one for the end of the log."""
 _BYTES_A_REQUEST = 64 << 10
-"""Bytes that a bundle may have beyond the wanted segments.  Fetching more would take longer than asking for each
-segment."""
+"""Most bytes by which a bundle may be larger than the wanted segments that it copies.  Fetching more would take
+longer than asking for each segment."""
 
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """Objects that a listing shows after a segment."""
+    """Segments and bundles of a log that a listing shows after some number."""
 
     segments: Mapping[int, ObjectInfo]
     bundles: Seq[tuple[int, int, ObjectInfo]] = ()
@@ -56,8 +55,10 @@ class Listed:
         return Listed(segments, bundles)
 
     def window(self, at: Sequence) -> int:
-        """Return how many numbers to ask for from ``at`` on: those that the listing shows, and two more after the last
-        of them."""
+        """Return how many numbers a walk asks for at once, from ``at`` on.
+
+        These are the listed numbers without a gap, and two more.  If the listed ones exceed ``_AT_ONCE`` or
+        ``_BYTES_AT_ONCE``, only as many as these limits allow, but at least one."""
         count = nbytes = 0
         while at + count in self.segments:
             nbytes += self.segments[at + count].size
@@ -74,8 +75,8 @@ NOTHING_LISTED = Listed({})
 class ByBundles:
     """Reader of segments by number: from bundles that copy listed segments, all others by ``read``.
 
-    ``keep`` is called for each copy, with the segment's key, the segment, and its share of memory.  Copies of one
-    bundle keep memory together.
+    ``keep`` is called for each copy that is used, with the segment's key, the segment, and its bytes of memory.  The
+    copies of one bundle share memory, so each gets an equal part of the bundle's bytes.
     """
 
     store: ObjectStore
@@ -107,9 +108,9 @@ class ByBundles:
         return [found[number] for number in numbers]
 
     def _copies(self, key: str, wanted: Collection[Sequence], listed: Listed) -> dict[Sequence, Segment]:
-        """Return the wanted segments that a bundle copies, if the listing shows the copied objects.
+        """Return the wanted segments that the bundle ``key`` copies, if the listing shows the same objects.
 
-        A bundle that cannot be read gives no segments; it is not part of the log."""
+        Return no segments if the bundle cannot be read, since it is not part of the log."""
         try:
             data = self.store.get(key)
             bundle = None if data is None else decode_bundle(data, key)

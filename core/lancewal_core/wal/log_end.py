@@ -2,15 +2,16 @@
 
 Guarantees
  1. ``confirm_end`` finds what lies after the end of a walk, however many numbers are absent in a row.
- 2. ``end_log`` returns only when the log has ended, with a fence after every segment.  It puts no fence before a number
-    that exists (guarantee 1) or existed once: the fence would hide the segments after it.
+ 2. ``end_log`` returns only when the log has ended with a fence.  It puts no fence at a number before a segment that
+    exists (guarantee 1) or existed once: the fence would hide the segments after it.
 
 Steps of ``confirm_end``
  1. List the numbers after the one at which the walk ended.  A listing may be stale or partial: it never proves an end,
     and can only refute one.  A listed number existed once, however old the listing is, and so did every number before
     it.
- 2. Walk on, to the last number that the listing shows.  A number that was absent may exist by now.  If it is new, that
-    does no harm.  If it was restored, as from a backup, records after it were durable before the walk began.
+ 2. Continue the walk to the last number that the listing shows.  A number that was absent may exist by now.  If its
+    segment is new, that does no harm.  If a person restored the segment, as from a backup, the walk needs it: records
+    after it were durable before the walk began.
 """
 
 from __future__ import annotations
@@ -37,16 +38,16 @@ NOTHING_SETTLED = Sequence(0)
 
 
 class WalkOn(Protocol[S_co]):
-    """A walk of one log, from a start to an end that the caller gives."""
+    """Function that walks one log from ``start`` to before the number ``before``."""
 
     def __call__(self, start: Sequence, /, *, before: Sequence) -> Walk[S_co]: ...
 
 
 def confirm_end(store: ObjectStore, walked: Walk[S], walk_on: WalkOn[S]) -> Walk[S]:
-    """Return the walk, continued as far as a listing shows numbers after its end.
+    """Return the walk ``walked``, continued by ``walk_on`` to the last number that a listing shows after its end.
 
-    If a number before a listed one is still absent, ``later`` of the walk is set: that object was trimmed, or is
-    lost."""
+    If a number before a listed one is still absent, the result ends there, and its ``later`` is a listed number after
+    it.  The absent segment was trimmed, or is lost."""
     if walked.fence is not None or walked.later is not None:
         return walked
     # Step 1
@@ -73,12 +74,14 @@ def end_log(
     """Walk ``log`` as ``walk_sound`` does and fence it at its tail (guarantee 2).  ``fence`` of the result is the fence
     that ended the log.
 
-    A generation starts in a segment before which all segments are settled.  So all segments before the highest of
-    ``starts`` existed once.  So did all before ``settled``, by which the caller can add the start of another region's
-    generation.
+    ``starts``: for each region whose rows are checked, the segment in which its generation starts.  ``writer``: the
+    owner id in the fence.
 
-    Raise ``ObjectMissing`` if a segment is lost, or was trimmed since the caller read the region's state: the caller
-    must look again.  Raise ``StoreUnavailable`` if no put of the fence got a verdict.
+    When a generation starts in a segment, all segments before it are stored.  So all segments before the highest of
+    ``starts`` existed once.  The same holds for all before ``settled``: the start of a generation of any other region.
+
+    Raise ``ObjectMissing`` if a segment is lost, or was trimmed since the caller read the region's state.  The caller
+    must read the state again.  Raise ``StoreUnavailable`` if the outcome of putting the fence stays unknown.
     """
     settled = max(settled, *starts.values())
 
@@ -105,10 +108,10 @@ def end_log(
 
 
 def lost_at_end(walked: Walk[S], begins: Sequence) -> ObjectMissing | None:
-    """Return an error that names the segment at which a walk has ended, if that segment existed once; else None.
+    """Return an error that names the absent segment at which a walk has ended, if it existed once; else None.
 
-    It existed if a later segment exists, or if a generation begins after it (at ``begins``), whatever a listing
-    shows."""
+    The segment existed if a later segment exists, or if it lies before ``begins``, a segment in which a generation
+    begins.  A listing that does not show it proves nothing."""
     if walked.later is not None:
         return segment_lost(walked.log, walked.end, f"segment {walked.later} of its log exists")
     if walked.end < begins:

@@ -79,14 +79,14 @@ _FOOTER = struct.Struct("<QIIII4s")
 _FOOTER_CHECKED = 20
 
 SHARED_ROWS_MAX = 2_048
-"""Most rows of a record batch that entries of several regions share."""
+"""Most rows of a record batch that entries of several regions share in a segment."""
 BATCH_ROWS_MAX = 65_536
 """Most rows of a record batch, unless one entry alone has more."""
 
 _SHOWN = 300
-"""Characters of a text from the object that a message may hold."""
+"""Most characters that a message quotes of a text from the object."""
 _NAMED = 3
-"""Regions of a record batch that a message names."""
+"""Most regions of a record batch that a message names."""
 
 _Table = wal_segment_pb2.WalSegmentTable
 
@@ -100,9 +100,9 @@ class Segment:
     writer: str
     """Owner id of the process that wrote it."""
     entries: tuple[Entry, ...]
-    """At most one for each region."""
+    """Entries of the segment, at most one for each region."""
     written_at_ms: int
-    """Milliseconds since 1970, by the writer's clock."""
+    """Time when the segment was made for its first PUT: milliseconds since 1970, by the writer's clock."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,10 +113,10 @@ class Fence:
     """The log that ends here."""
     sequence: Sequence
     writer: str
-    """Owner id of the process that fenced."""
+    """Owner id of the process that put the fence."""
     written_at_ms: int
     writer_log: LogId | None = None
-    """The log that this process itself writes, when it has one."""
+    """The log that the process which put the fence writes itself; None if it has no log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,16 +133,16 @@ class BatchHeader:
     """Header of a record batch in the trailer."""
 
     section: SegmentSection
-    """Section of its message."""
+    """Byte range of the batch's Arrow message in the object."""
     raw_bytes: int
-    """Size of its buffers when decompressed."""
+    """Decompressed size of the batch's buffers, in bytes."""
     entries: tuple[EntryHeader, ...]
     """Entries whose rows the batch holds, one after the other."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trailer:
-    """A segment without its rows."""
+    """The table of a segment (module docstring): everything about the segment except its rows."""
 
     log: LogId
     sequence: Sequence
@@ -160,10 +160,10 @@ class Trailer:
 
 
 def encode_segment(segment: Segment, schema: pa.Schema) -> bytes:
-    """Return the segment as an object's bytes.  ``schema`` is that of every entry's rows (``RowSchema.wal``).
+    """Return the segment as an object's bytes.  ``schema`` is the schema of every entry's rows (``RowSchema.wal``).
 
-    Raise ``InvalidInput`` for an entry that breaks its rules.  Raise ``InvalidSchema`` if rows have another schema, or
-    one that cannot be in a WAL.
+    Raise ``InvalidInput`` for an entry that breaks its rules, or for a segment that is too large.  Raise
+    ``InvalidSchema`` if rows have another schema than ``schema``, or if no WAL entry may have that schema.
     """
     paths.wal_segment(segment.log, segment.sequence)  # Raises when they cannot be a key.
     _check_schema(schema)
@@ -179,7 +179,8 @@ def encode_segment(segment: Segment, schema: pa.Schema) -> bytes:
     rows_bytes = sum(batch.raw_bytes for batch in content.batches)
     if rows_bytes > SEGMENT_ROWS_BYTES_MAX or table.ByteSize() > SEGMENT_TRAILER_BYTES_MAX:
         raise InvalidInput(
-            f"a WAL segment cannot hold {rows_bytes} bytes of rows and {table.ByteSize()} of sections and rejected records",
+            f"a WAL segment may have at most {SEGMENT_ROWS_BYTES_MAX} bytes of rows and a table of "
+            f"{SEGMENT_TRAILER_BYTES_MAX} bytes. This one has {rows_bytes} and {table.ByteSize()}",
             log=segment.log,
         )
     return assemble(body, table)
@@ -188,15 +189,15 @@ def encode_segment(segment: Segment, schema: pa.Schema) -> bytes:
 def encode_body(
     numbered: Segment, schema: pa.Schema, entries: Seq[Entry]
 ) -> tuple[pa.Buffer, wal_segment_pb2.WalSegmentTable.Body]:
-    """Return the stream that holds the rows of these entries, and its description in the table.
+    """Return the Arrow stream that holds the rows of these entries, and its description for the table.
 
-    Only log and sequence of ``numbered`` are used, as metadata of the stream's schema.
+    ``numbered`` only gives the log and sequence, which become metadata of the stream's schema.
     """
     for entry in {id(entry.range.batch): entry for entry in entries}.values():
         found = entry.range.batch.schema
         if not found.equals(schema):
             raise InvalidSchema(
-                f"rows of region {entry.region.name} have the schema {found}, not the contract's {schema}",
+                f"rows of region {entry.region.name!r} have the schema {found}, not the contract's {schema}",
                 region=entry.region.name,
             )
     shares = _shares(entries)
@@ -214,10 +215,11 @@ def encode_body(
 
 
 def _shares(entries: Seq[Entry]) -> list[list[Entry]]:
-    """Return the entries in their order, divided by the record batch that holds them.  Regions of few rows share a batch; a
-    region of many rows has one or several of its own.
+    """Return the entries in their order, grouped into record batches.  Regions with few rows share a batch.  A region
+    with many rows has one or several batches of its own.
 
-    Only regions and numbers of rows decide, so that a segment that was read is divided as before."""
+    The groups depend only on regions and numbers of rows.  So a segment that was read and is encoded again has the same
+    groups."""
     shares: list[list[Entry]] = []
     rows = 0
     for entry in entries:
@@ -233,7 +235,9 @@ def _shares(entries: Seq[Entry]) -> list[list[Entry]]:
 def _write_stream(
     segment: Segment, schema: pa.Schema, shares: Seq[Seq[Entry]]
 ) -> tuple[pa.Buffer, list[int], list[tuple[RecordTimes | None, bool]]]:
-    """Return the body, the end of each record batch in it, and for each entry its times, and whether it only deletes."""
+    """Return the body, the byte at which each record batch ends in it, and two facts about each entry.
+
+    The facts are the entry's record times, and whether it has only deletes."""
     sink = pa.BufferOutputStream()
     # For people who open the body with an Arrow tool; a reader goes by the table.
     described = schema.with_metadata({"lancewal.log": segment.log, "lancewal.sequence": str(segment.sequence)})
@@ -272,7 +276,8 @@ def _section(body: pa.Buffer, start: int, end: int) -> _Table.Section:
 def encode_fence(fence: Fence) -> bytes:
     """Return the fence as an object's bytes.
 
-    Raises ``InvalidInput`` when its log or sequence cannot be a key, or its writer or the writer's log are no words.
+    Raise ``InvalidInput`` if its log and sequence cannot be a key, or if its writer or the writer's log is not a valid
+    identifier.
     """
     paths.wal_segment(fence.log, fence.sequence)
     _check_fence(fence)
@@ -314,7 +319,10 @@ def segment_of(trailer: Trailer, data: bytes, where: str, regions: Collection[Re
 
 
 def entries_of(trailer: Trailer, data: bytes, where: str, regions: Collection[Region] | None) -> Iterator[Entry]:
-    """Yield the entries in the order of the section table; with ``regions``, only those of these regions."""
+    """Yield the entries of ``data`` in the order of the object's table; with ``regions``, only entries of these
+    regions.
+
+    ``trailer`` is the decoded trailer of ``data``."""
     buffer = pa.py_buffer(data)
     body_end = trailer.batches[-1].section if trailer.batches else trailer.schema
     end = buffer.slice(body_end.start + body_end.length, len(END_OF_STREAM))
@@ -354,7 +362,9 @@ def decode_trailer(tail: bytes, where: str, object_size: int) -> Trailer | Fence
 
 
 def read_table(tail: bytes, where: str, object_size: int) -> tuple[wal_segment_pb2.WalSegmentTable, int]:
-    """Return the section table of a segment, fence or bundle, and the length of its body in bytes."""
+    """Return the table of a segment, fence or bundle, and the length of its body in bytes.
+
+    ``tail``: the object's last bytes, which must hold table and footer.  ``object_size``: bytes of the whole object."""
     body_length, table_length, checksum = _read_footer(tail, where)
     if body_length + table_length + FOOTER_SIZE != object_size:
         raise corrupt(where, f"it has {object_size} bytes, not {body_length + table_length + FOOTER_SIZE}")
@@ -388,7 +398,9 @@ def _read_footer(tail: bytes, where: str) -> tuple[int, int, int]:
             object=where,
         )
     if table_length > SEGMENT_TRAILER_BYTES_MAX:
-        raise corrupt(where, f"its section table has {table_length} bytes")
+        raise corrupt(
+            where, f"its section table has {table_length} bytes; at most {SEGMENT_TRAILER_BYTES_MAX} are allowed"
+        )
     return body_length, table_length, table_checksum
 
 
@@ -408,7 +420,8 @@ def _decode_fence(message: _Table, where: str) -> Fence:
 
 
 def check_whole(writer: str, entries: Seq[EntryHeader], where: str) -> None:
-    """Check the entries of one segment; raise ``ObjectCorrupt`` if they break the rules."""
+    """Check the entries of one segment that ``writer`` wrote.  Raise ``ObjectCorrupt`` if one breaks the rules of
+    ``entry``."""
     try:
         check_entries(writer, entries)
     except LancewalError as error:
@@ -418,7 +431,7 @@ def check_whole(writer: str, entries: Seq[EntryHeader], where: str) -> None:
 def decode_body(
     message: wal_segment_pb2.WalSegmentTable, body: wal_segment_pb2.WalSegmentTable.Body, body_length: int, where: str
 ) -> Trailer:
-    """Decode the section table's description of the stream.  The caller must check the rules of entries."""
+    """Return the trailer that the object's table describes in ``body``.  The caller must check the rules of entries."""
     schema = _decode_section(body.schema)
     batches = _decode_batches(body, where)
     rows_bytes = sum(batch.raw_bytes for batch in batches)
@@ -440,7 +453,9 @@ def _decode_batches(body: _Table.Body, where: str) -> tuple[BatchHeader, ...]:
     for batch in body.batches:
         section, held = _decode_section(batch.section), body.entries[at : at + batch.entries]
         if not held or len(held) != batch.entries:
-            raise corrupt(where, f"a record batch is of {batch.entries} entries, of which there are {len(held)}")
+            raise corrupt(
+                where, f"a record batch should hold {batch.entries} entries, but the table has only {len(held)} for it"
+            )
         if batch.raw_bytes > LZ4_RATIO_MAX * section.length:
             raise corrupt(where, f"{section.length} bytes cannot hold {batch.raw_bytes} bytes of rows")
         rows = sum(entry.rows for entry in held) or 1
@@ -457,10 +472,10 @@ def _decode_header(entry: _Table.Entry, nbytes: int, where: str) -> EntryHeader:
     times = RecordTimes(entry.record_time_min_ms, entry.record_time_max_ms) if low else None
     if low != high or low != bool(entry.rows) or (times is not None and times.min_ms > times.max_ms):
         raise corrupt(
-            where, f"an entry of region {entry.region[:_SHOWN]} has {entry.rows} rows, and record times {times}"
+            where, f"an entry of region {entry.region[:_SHOWN]!r} has {entry.rows} rows, and record times {times}"
         )
     if entry.deletes_only and not entry.rows:
-        raise corrupt(where, f"an entry of region {entry.region[:_SHOWN]} has no rows, but only deletes")
+        raise corrupt(where, f"an entry of region {entry.region[:_SHOWN]!r} is marked as only deletes, but has no rows")
     return EntryHeader(
         region=_region(entry.region, where),
         first=Position(entry.first_position),
@@ -481,12 +496,12 @@ def _decode_section(section: _Table.Section) -> SegmentSection:
 def _region(name: str, where: str) -> Region:
     region = paths.parse_region(name)
     if region is None:
-        raise corrupt(where, f"{name[:_SHOWN]!r} is not a region")
+        raise corrupt(where, f"{name[:_SHOWN]!r} is not a region's name")
     return region
 
 
 def decode_schema(data: pa.Buffer | bytes, section: SegmentSection, where: str) -> pa.Schema:
-    """Return the schema of the rows, given the bytes of the trailer's schema section."""
+    """Return the schema of the rows.  ``data``: the bytes of the object's range ``section``."""
     buffer = _checked(data, section, where)
     try:
         if message_length(buffer.slice(0, 8).to_pybytes()) != buffer.size:
@@ -505,8 +520,9 @@ def decode_batch(
     where: str,
     regions: Collection[Region] | None = None,
 ) -> list[Entry]:
-    """Return the entries of a record batch, given its section's bytes and the segment's schema; with ``regions``, only
-    theirs."""
+    """Return the entries of a record batch; with ``regions``, only entries of these regions.
+
+    ``data``: the bytes of the batch's section.  ``schema``: the schema of the segment's rows."""
     buffer = _checked(data, header.section, where)
     try:
         declared = declared_batch(buffer)
@@ -543,12 +559,13 @@ def _check_facts(rows: pa.RecordBatch, entries: tuple[EntryHeader, ...]) -> None
         for entry, deletes_only in zip(entries, only_deletes(rows.column(OP), counts), strict=True):
             if entry.deletes_only and not deletes_only:
                 raise ObjectCorrupt(
-                    f"rows of region {entry.region.name} are not all deletes, as the section table says"
+                    f"rows of region {entry.region.name!r} are not all deletes, although the section table says so"
                 )
     for entry, times in zip(entries, found, strict=True):
         if times != entry.record_times:
             raise ObjectCorrupt(
-                f"rows of region {entry.region.name} have record times {times}, in the section table {entry.record_times}"
+                f"rows of region {entry.region.name!r} have record times {times}, but the section table says "
+                f"{entry.record_times}"
             )
 
 
@@ -567,7 +584,7 @@ def corrupt(where: str, problem: str) -> ObjectCorrupt:
     """Return the error for a corrupt segment, fence or bundle; ``problem`` says what is wrong."""
     act = "restore the object, or read its records from Kafka again: `lancewal repair segment`"
     if paths.parse_wal_bundle(where) is not None:
-        act = "readers ignore it; delete it, and the segments that it copies are read instead"
+        act = "readers ignore it and read the segments that it copies. It can be deleted"
     return ObjectCorrupt(f"{where} is corrupt: {problem}; {act}", object=where)
 
 

@@ -1,4 +1,4 @@
-"""Decoded segments that a process has read before."""
+"""Cache of decoded WAL segments that a process has read."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ _LOGS_KNOWN = 1_000
 """Most logs whose growth a cache remembers."""
 
 _SEGMENT_BYTES, _ENTRY_BYTES = 1_000, 300
-"""Python's objects of a segment and of an entry, in memory: an entry that shares a batch often has fewer bytes of rows."""
+"""Bytes of Python's objects for a segment, and for an entry.  An entry that shares a batch often has fewer bytes of
+rows."""
 
 
 @dataclass(slots=True)
@@ -22,16 +23,17 @@ class _Kept:
     segment: Segment
     nbytes: int
     plan: int
-    """The last plan in which the segment was asked for."""
+    """Number of the newest plan that asked for the segment."""
 
 
 class SegmentCache:
     """Decoded segments by object key, in at most ``bytes_max`` bytes.  The objects are immutable, so a cached segment
-    stays true.
+    never becomes stale.
 
-    Each plan reads the same segments, from the first on.  If each new segment pushed out the oldest, every plan would
-    read all segments again as soon as one had no room.  So a cached segment stays while plans ask for it, and a segment
-    without room is read each time.  A segment that two plans have not asked for is dropped when room is needed.
+    Each plan of a read reads the same segments, from the first on.  If each new segment pushed out the oldest, every
+    plan would read all segments again as soon as one had no room.  So a cached segment stays while plans ask for it,
+    and a segment without room is read each time.  If room is needed, segments are dropped that neither this plan nor
+    the one before has asked for.
     """
 
     def __init__(self, bytes_max: int) -> None:
@@ -39,25 +41,26 @@ class SegmentCache:
         self._bytes = 0
         self._segments: dict[str, _Kept] = {}
         self._grown: dict[LogId, tuple[int, int]] = {}
-        """Growth of each log at its last walk, and lately."""
+        """For each log the numbers that ``grown`` and ``grown_lately`` return."""
         self._plan = 0
         self._looked_through = 0
-        """The plan in which room was last made."""
+        """Number of the newest plan in which unused segments were dropped."""
         self._lock = Lock()
 
     def next_plan(self) -> None:
-        """Begin another plan; several may be under way."""
+        """Count the beginning of one more plan.  Several plans may run at the same time."""
         with self._lock:
             self._plan += 1
 
     def grown(self, log: LogId) -> int:
-        """Return how many segments the last walk of this log found after the cached ones."""
+        """Return how many segments the newest walk of this log found after the cached ones; 0 if they are not known."""
         return self._grown.get(log, (0, 0))[0]
 
     def grown_lately(self, log: LogId) -> int:
-        """Return the largest recent growth of the log at one walk.  Each later walk halves the number.
+        """Return the largest recent growth of the log between two walks, in segments.  Each later walk halves the
+        number.
 
-        A caller that looks twice in a row, once a minute, sees a log grow at each first look.
+        So a caller that walks twice in a row, once a minute, still knows the growth of a minute after the second walk.
         """
         return self._grown.get(log, (0, 0))[1]
 
@@ -76,7 +79,9 @@ class SegmentCache:
         return found.segment
 
     def add(self, key: str, segment: Segment, nbytes: int | None = None) -> None:
-        """Add a segment.  ``nbytes`` is its share of memory, if its rows keep memory together with other segments."""
+        """Add a segment if there is room for it.
+
+        ``nbytes``: its share of the bytes of memory, if its rows share memory with those of other segments."""
         rows_bytes = kept_bytes(segment.entries) if nbytes is None else nbytes
         nbytes = _bytes_of(rows_bytes, len(segment.entries))
         with self._lock:
@@ -85,7 +90,7 @@ class SegmentCache:
                 self._bytes += nbytes
 
     def has_room(self, trailer: Trailer) -> bool:
-        """Return whether there is room for the segment, as far as is known before its rows are decoded."""
+        """Return whether there is room for a segment, by the sizes in its trailer.  Its rows need not be decoded."""
         nbytes = _bytes_of(sum(batch.raw_bytes for batch in trailer.batches), len(trailer.entries))
         with self._lock:
             return self._has_room(nbytes)
@@ -108,9 +113,10 @@ def _bytes_of(rows_bytes: int, entries: int) -> int:
 
 
 def meet_segment(store: ObjectStore, key: str, cache: SegmentCache) -> Segment | Trailer | Fence | None:
-    """Read a segment during a walk of its log.  If the cache has no room for it, return only its trailer.
+    """Return the segment or fence ``key``, from the cache or the store; None if there is none.
 
-    A log may have more rows than fit into memory.  Code that needs the rows of such a segment reads them in portions.
+    If the cache has no room for the segment, return only its trailer.  A log may have more rows than fit into memory.
+    Code that needs the rows of such a segment reads them in portions.
     """
     cached = cache.get(key)
     if cached is not None:
@@ -125,7 +131,7 @@ def meet_segment(store: ObjectStore, key: str, cache: SegmentCache) -> Segment |
 
 
 def read_segment(store: ObjectStore, key: str, cache: SegmentCache) -> Segment | Fence | None:
-    """Return one segment, from the cache or the store; None if there is none."""
+    """Return the segment or fence ``key``, from the cache or the store; None if there is none."""
     cached = cache.get(key)
     if cached is not None:
         return cached

@@ -1,13 +1,15 @@
-"""Watching how far the newest segments of a log reach.  Each look costs a listing and a few trailers.
+"""Positions up to which the newest segments of a log hold records.
+
+Each call of ``LogTail.look`` costs a listing and a few trailers.
 
 Guarantee: records below a position in ``LogTail.reached`` are durable, and every strong read that begins afterwards has
-them.  This holds as long as the region's open generation lies in this log.  A number is sent only when all before it
-are stored.  So before a listed segment, only trimmed or lost segments are missing.  A listing that ends early only
-delays the result.  A number that the listing leaves out before another segment is asked for separately.
+them.  This holds as long as the region's open generation lies in this log.  A segment is sent only when all segments
+before it are stored.  So before a listed segment, only trimmed or lost segments are missing.  A listing that ends early
+only delays the result.  If the listing leaves out a segment before another one, that segment is asked for separately.
 
-A look goes back from the newest segment until it has met every region that was asked for.  For no region does it go
-further back than where the region's open generation begins, or what an earlier look for the region has seen.  A look
-may end before it meets other regions; these are left to a look that asks for them.
+``look`` goes back from the newest segment until it has found an entry of every region that was asked for.  For each
+region it stops where the open generation begins, or at segments that an earlier ``look`` for it has covered.
+``look`` may end before it finds entries of other regions.  A later call that asks for these finds them.
 """
 
 from __future__ import annotations
@@ -28,12 +30,12 @@ class LogTail:
 
     def __init__(self, store: ObjectStore, log: LogId, first: Sequence = _FIRST) -> None:
         self.reached: dict[Region, Position] = {}
-        """Position after the last entry that was met, by region."""
+        """By region, the position after the newest entry that ``look`` has found."""
         self._store = store
         self._log = log
         self._first = first
         self._looked: dict[Region, Sequence] = {}
-        """Number up to which the log is known for each region that was asked for."""
+        """For each region that ``look`` was asked for, the number of the first segment that it has not covered."""
 
     def look(self, wanted: Mapping[Region, Sequence]) -> None:
         """Bring ``reached`` up to date for the regions in ``wanted``, each with the segment in which its open
@@ -63,7 +65,7 @@ class LogTail:
 
 
 def read_trailer(store: ObjectStore, info: ObjectInfo) -> Trailer | Fence | None:
-    """Return the trailer of a listed segment, or its fence; None if it was trimmed meanwhile."""
+    """Return the trailer of a listed segment, or the fence there; None if the object was trimmed since the listing."""
     wanted = min(TRAILER_HINT, info.size)
     while True:
         tail = store.get_range(info.key, info.size - wanted, info.size)

@@ -1,10 +1,10 @@
 """Reading a log to its end.
 
 Guarantees
- 1. A walk reads from a number to the tail, which is the first absent number or a fence.  The caller must prove that
-    this number is the tail and was not trimmed, since only the caller knows the states of regions.  If a later segment
-    exists although the number is absent, the walk reports it: the number was trimmed, or its segment is lost.
- 2. After an absent number, a walk asks for one more number only.  ``log_end.confirm_end`` looks further.
+ 1. A walk reads segments from a start to the first absent number or a fence.  Only the caller, who knows the states of
+    regions, can prove that an absent number is the log's tail and was not trimmed.  If the walk finds a later segment
+    after the absent number, it reports that (``Walk.later``): the absent segment was trimmed, or is lost.
+ 2. After an absent number, a walk may ask for only one more number.  ``log_end.confirm_end`` looks further.
 
 ``walk`` reads whole segments, and ``walk_cached`` takes known segments from a cache.  ``walk_trailers`` decodes only
 trailers.  ``walk_sound`` returns trailers too, but also checks the rows of some regions.
@@ -38,28 +38,30 @@ S_co = TypeVar("S_co", covariant=True)
 S = TypeVar("S", bound=Segment | Trailer)
 
 _WINDOW = 32
-"""Most segments that one step of a walk asks for at the same time, if it does not know that they exist."""
+"""Most numbers that one step of a walk asks for at the same time, if no listing shows their segments."""
 _FIRST = 2
-"""Least number of segments that a walk asks for: one, and the one after it."""
+"""How many numbers a walk asks for at least, in one step: one, and the one after it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Walk(Generic[S_co]):
-    """Segments (or their trailers) in order, and where the walk ended."""
+    """Result of a walk: segments (or their trailers) in order, and where the walk ended."""
 
     log: LogId
     segments: tuple[S_co, ...]
     end: Sequence
-    """The first absent number, or the fence's."""
+    """The first absent number, the fence's number, or the number before which the walk was asked to stop."""
     fence: Fence | None
     later: Sequence | None = None
-    """A number after ``end`` that exists, though ``end`` is absent.  None: the walk has met no such number."""
+    """Number of a segment that exists after ``end``, although ``end`` is absent.  None: the walk has found no such
+    segment."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Begin(Generic[S]):
-    """Beginning of a walk.  The walk asks for ``window`` segments first, at the same time as for ``listing``.  ``ask``,
-    if given, reads all later segments."""
+    """How a walk begins.  It first asks for ``window`` numbers, and for ``listing`` at the same time.
+
+    ``ask``, if given, reads all later numbers; it gets these and the listing."""
 
     window: int = _FIRST
     listing: Callable[[], Listed] | None = None
@@ -75,10 +77,10 @@ def walk(
     before: Sequence | None = None,
     regions: Collection[Region] | None = None,
 ) -> Walk[Segment]:
-    """Read segments from ``start`` to the end of the log, or to before ``before``.  GETs run concurrently, in growing
-    windows.
+    """Read segments from ``start`` to the end of the log, or to before the number ``before``.  Each step sends its GETs
+    concurrently, and asks for more numbers than the step before.
 
-    ``regions`` limits the entries that are decoded.
+    ``regions``: decode only the entries of these regions.
     """
 
     def read(sequence: Sequence) -> Segment | Fence | None:
@@ -100,11 +102,14 @@ def walk_cached(
 ) -> Walk[Segment | Trailer]:
     """Read segments as ``walk`` does, but ask the store only for those that ``cache`` does not have.
 
-    A segment that has no room in the cache comes as its trailer, unless it came in a bundle.
+    If the cache has no room for a segment, the result has only its trailer, unless the segment came in a bundle.
 
-    The walk first asks for as many numbers as the log grew by at the walk before, and two more.  So it finds the end of
-    an evenly growing log at once.  If the cache does not know the log, or it grew by more than ``_WINDOW`` segments
-    lately, the walk also asks for a listing.  After that it reads bundles in place of segments that the listing shows.
+    The walk first asks for as many numbers as the previous walk found new segments, and two more, at most ``_WINDOW``.
+    So it finds the end of an evenly growing log at once.
+
+    Without ``before``, the walk also lists a log of which the cache lacks segment ``start``, or that grew by more than
+    ``_WINDOW`` segments lately.  Then it first asks for two numbers.  After that it reads bundles in place of listed
+    segments.
     """
 
     def read(sequence: Sequence) -> Segment | Trailer | Fence | None:
@@ -131,7 +136,7 @@ def walk_cached(
 def walk_trailers(
     store: ObjectStore, tasks: Tasks, log: LogId, start: Sequence, *, before: Sequence | None = None
 ) -> Walk[Trailer]:
-    """Walk as ``walk`` does, but decode no rows.  Without ``before`` the walk also begins with a listing."""
+    """Read trailers as ``walk`` reads segments, without decoding rows.  Without ``before``, also list the log first."""
 
     begin: _Begin[Trailer] = _Begin(listing=None if before is not None else partial(Listed.behind, store, log, start))
     return _walk(tasks, log, start, before, partial(trailer_at, store, log), begin)
@@ -186,9 +191,9 @@ def _absent(
 ) -> tuple[S | Fence | None, Sequence | None]:
     """Return the segment or fence at ``at`` if it exists after all, or else a later number that exists.
 
-    ``answers`` are those for the numbers after ``at``.  A segment is sent only when the segment before it is settled.
-    So if a number exists while the number before it was absent, the latter was stored between the two GETs, or was
-    deleted.
+    ``answers`` are the answers for the numbers after ``at``.  A segment is sent only when the segment before it is
+    stored.  So if a number exists while the number before it was absent, the latter was stored between the two GETs,
+    or was deleted.
     """
     if not answers and (before is None or at + 1 < before):
         answers = [read(Sequence(at + 1))]
@@ -208,9 +213,10 @@ def walk_sound(
     start: Sequence | None = None,
     before: Sequence | None = None,
 ) -> Walk[Trailer]:
-    """Walk from ``start``, or else from the lowest of ``starts``, and keep no rows.
+    """Read trailers from ``start``, or else from the lowest of ``starts``, and check the rows of some regions.
 
-    The rows of the regions in ``starts``, each from its start on, were decoded and are sound."""
+    ``starts``: the regions to check, each with the first segment whose rows are decoded.  Rows are not kept.  A damaged
+    entry raises ``ObjectCorrupt``."""
     start = min(starts.values()) if start is None else start
     return _walk(tasks, log, start, before, partial(_sound, store, log, starts))
 

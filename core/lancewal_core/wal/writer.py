@@ -1,11 +1,13 @@
-"""Writing a log: the WAL of one ingest process incarnation, numbered segments without holes.
+"""Writing a log: the segments of one ingest process, numbered without gaps.
+
+A segment is *settled* once the outcome of its PUT is known.
 
 Guarantees
  1. Only its owner writes data segments into a log, one after the other: segment n + 1 is not sent before segment n is
-    settled.  So a number that is taken holds our own segment (its reply was lost) or a fence.  If it holds anything
-    else (our segment damaged, or an object that somebody else has put there), this writer cannot go on.
- 2. ``LogWriter.put`` says Durable only if the store holds exactly our bytes under that number.
- 3. A fence ends a log (``log_end``): nothing after its number is ever part of it.
+    settled.  So a number that is taken holds the owner's own segment (its reply was lost) or a fence.  If it holds
+    anything else (a damaged segment, or an object that somebody else has put there), this writer cannot go on.
+ 2. ``LogWriter.put`` returns ``Durable`` only if the store holds exactly the bytes that were sent, under that number.
+ 3. A fence ends a log (``log_end``): nothing after the fence's number is ever part of the log.
 """
 
 from __future__ import annotations
@@ -35,30 +37,31 @@ class Durable:
     sequence: Sequence
     size: int
     etag: str | None = field(default=None, compare=False)
-    """Entity tag, if this call stored the segment and the store has given a tag."""
+    """Entity tag of the object; None if an earlier call stored it, or if the store gave no tag."""
     written_at_ms: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
 class FencedOut:
-    """Another process ended this log: we were declared dead."""
+    """Another process has ended this log with a fence, since it took this process for dead."""
 
     fence: Fence
 
 
 @dataclass(frozen=True, slots=True)
 class Occupied:
-    """The object under the number is neither our bytes nor a fence.
+    """The segment cannot become part of the log.  The log cannot go on.
 
-    Nobody knows whether our segment was ever there.  The log cannot go on, and a process that claims its regions meets
-    the same object."""
+    Either the object under its number is neither this segment nor a fence, and nobody knows whether the segment was
+    ever there.  A process that claims the regions finds the same object.  Or the segment is too large to be read
+    back."""
 
     error: Corrupt
 
 
 @dataclass(frozen=True, slots=True)
 class Unsettled:
-    """No verdict; ``put_again`` repeats the same PUT."""
+    """The outcome of the PUT is unknown.  ``put_again`` repeats the same PUT."""
 
     cause: str
 
@@ -73,9 +76,9 @@ def length_of(entries: float) -> float:
     """Return the length that a segment adds to its log: 1, or half the square root of its number of entries if that is
     more.
 
-    Readers and new owners go over each entry.  So the more entries segments have, the sooner should generations end.
-    But each end of a region's generation is expensive by itself, so they should not end too soon.  The root is between
-    the two (decision 0046).
+    Generations are sealed when their log has become too long.  Readers and new owners go over each entry.  So the more
+    entries segments have, the sooner generations should end.  But to end a generation is expensive by itself.  The root
+    is between the two (decision 0046).
     """
     return max(1.0, math.sqrt(entries) / 2)
 
@@ -91,27 +94,26 @@ class LogWriter:
         self.schema = schema
         """Columns of the rows of all entries from the next segment on (``RowSchema.wal``)."""
         self.length = 0.0
-        """Length of all segments that were sent, see ``length_of``."""
+        """Sum of ``length_of`` over all segments that were sent."""
         self._next = Sequence(0)
         self._unsettled: bytes | None = None
         self._written_at_ms = 0
-        """Time at which the last segment was sent (Unix ms)."""
+        """Time when the newest segment was first sent, in milliseconds since 1970; 0 if none was."""
         self._alive_at = (clock.monotonic(), clock.now_ms())
         self._puts_s: deque[float] = deque(maxlen=_PUTS)
 
     @property
     def put_s(self) -> float:
-        """Recent duration of a PUT in seconds: the median of the last few that were stored, so that one slow PUT does
-        not count.
+        """Median duration of the newest PUTs, at most five, that stored a segment, in seconds; 0 before the first.
 
-        0 before the first PUT.  May be asked from any thread."""
+        One slow PUT does not change the median.  Any thread may read it."""
         return statistics.median(tuple(self._puts_s) or (0.0,))
 
     @property
     def silent_s(self) -> float:
-        """Seconds since the log was begun, or took its newest segment.
+        """Seconds since the newest segment was stored, or since this writer was made if there is none.
 
-        The longer time of two clocks counts, since one of them may stand still while a machine sleeps."""
+        This is the longer time of two clocks, since one of them may stand still while a machine sleeps."""
         monotonic, wall_ms = self._alive_at
         return max(self._clock.monotonic() - monotonic, (self._clock.now_ms() - wall_ms) / 1000)
 
@@ -125,7 +127,7 @@ class LogWriter:
         return self._unsettled is None
 
     def put(self, entries: Seq[Entry]) -> PutResult:
-        """Send the next segment.  ``RuntimeError`` while the one before is not settled."""
+        """Send the next segment.  Raise ``RuntimeError`` if the previous one is not settled."""
         if self._unsettled is not None:
             raise RuntimeError(f"segment {self._next} of log {self.log} is not settled")
         self._written_at_ms = self._clock.now_ms()
@@ -135,7 +137,8 @@ class LogWriter:
         return self.put_again()
 
     def put_again(self) -> PutResult:
-        """Send the unsettled segment (again): the same bytes under the same number."""
+        """Send the unsettled segment again: the same bytes under the same number.  Raise ``RuntimeError`` if there is
+        none."""
         data = self._unsettled
         if data is None:
             raise RuntimeError(f"log {self.log} has no unsettled segment")

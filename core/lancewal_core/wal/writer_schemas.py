@@ -1,21 +1,24 @@
 """Writer schemas: the schemas under which producers wrote values, as objects of the table.
 
-A schema registry may lose a schema, or give its id to another one.  So the table keeps what the registry said first.  Rows
-follow from a record's value, the contract and these objects, never from the registry.
+A schema registry may lose a schema, or give its id to another one.  So the table keeps what the registry said first.
+Rows follow from a record's value, the contract and these objects, never from the registry.
 
 Guarantees
  1. Version 1 of a schema is put before the first entry that has a row of it.  No version is ever changed or deleted.
- 2. All processes decode a record by the same version.  A later version counts for entries whose contract version names it.
-    In a partition that it names, it counts from the position on that it names, and the version before it counts below that.
- 3. The kind ``unknown`` says that the registry did not know the schema.  Its records are bad for ever, whatever the
-    registry says later, unless a later version counts for them.
- 4. Reading asks the objects alone.
+ 2. All processes decode a record by the same version.  A version *counts* if records are decoded by it.  A later
+    version counts for entries whose contract version names it.  If it has a position for a partition (``since``), it
+    counts from there on, and the version before it counts below that.
+ 3. The kind ``unknown`` says that the registry did not know the schema, or that the table could not store it.  Its
+    records are bad for ever, whatever the registry says later, unless a later version counts for them.
+ 4. Reading uses the objects alone, never the registry.
 
 Steps
  1. ``WriterSchemas.read`` gets version 1, then the following ones until one is absent.
- 2. ``WriterSchemas.put_first`` puts version 1 if absent.  If another process has put other content, ``SchemaIdReused``.
+ 2. ``WriterSchemas.put_first`` puts version 1 if absent.  If another process has put other content, it raises
+    ``SchemaIdReused``.
 
-The caller asks the registry, and keeps guarantee 1: it puts no entry with a row of a schema before ``put_first`` returned.
+The caller asks the registry, and keeps guarantee 1: it puts no entry with a row of a schema before ``put_first``
+returned.
 """
 
 from __future__ import annotations
@@ -37,12 +40,13 @@ from lancewal_core.store.object_store import Done, ObjectStore
 from lancewal_core.store.versioned import Family, put_until_told
 
 SCHEMA_BYTES_MAX = 1 << 20
-"""Most bytes of a schema's texts, those of its references included.  Confluent's registry stores at most as much."""
+"""Most bytes of a schema's text and of the schemas that it refers to.  Confluent's registry stores at most as much."""
 SCHEMAS_MAX = 10_000
-"""Most schemas of a table.  A producer that registers one for each record does not fill the store."""
+"""Most schemas of a table.  The bound keeps a producer that registers a schema for each record from filling the
+store."""
 MARKS_MAX = 100_000
-"""Most schemas of a table with those that are ``unknown``, whose objects are small.  So records of further schemas can be
-passed."""
+"""Most schemas of a table when an ``unknown`` one is to be stored, whose object is small.  So records of further
+schemas can still become dead letters when ``SCHEMAS_MAX`` is reached."""
 REFERENCES_MAX = 1_000
 _LETTERS = (
     "To pass records of schemas that cannot be stored, make dead letters of them, for good: "
@@ -53,20 +57,21 @@ SchemaKind = Literal["avro", "protobuf", "json-schema"]
 
 @dataclass(frozen=True, slots=True)
 class WriterSchema:
-    """A schema as a registry has it."""
+    """A schema as a schema registry has it."""
 
     kind: SchemaKind
     text: str
     references: tuple[tuple[str, str], ...] = ()
-    """Name and text of each schema that this one refers to, after those that it refers to itself."""
+    """Name and text of each schema that this one refers to, directly or not.  Each comes after those that it refers
+    to."""
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all texts and names."""
+        """Bytes of the schema's text, and of the names and texts of its references, in UTF-8."""
         return sum(len(text.encode()) for text in (self.text, *(part for pair in self.references for part in pair)))
 
     def same(self, other: WriterSchema) -> bool:
-        """Return whether both say the same.  Spaces between the parts of a JSON text do not count."""
+        """Return whether both schemas have the same content.  Spaces between the parts of a JSON text do not count."""
         if (self.kind, len(self.references)) != (other.kind, len(other.references)):
             return False
         ours = [self.text, *(part for pair in self.references for part in pair)]
@@ -90,14 +95,15 @@ class StoredSchema(StoredVersion):
     text: str = ""
     references: Annotated[tuple[SchemaReference, ...], Field(max_length=REFERENCES_MAX)] = ()
     since: dict[str, Annotated[int, Field(ge=0, le=WHOLE_MAX)]] = Field(default_factory=dict)
-    """By the partition's number, the position from which this version counts.  In other partitions it counts from the first
-    record on.  Empty in version 1."""
+    """Partition number to the position from which this version decodes records.  In other partitions it does so from
+    the first record on.  Empty in version 1."""
     write_id: Word
     """Differs in every version: tells a lost reply from a lost race."""
 
     @classmethod
     def decode(cls, data: bytes, where: str) -> Self:
-        """Decode as every ``StoredVersion``.  ``ObjectCorrupt`` also if version 1 does not count from the first record."""
+        """Decode as every ``StoredVersion``.  ``ObjectCorrupt`` also if version 1 does not count from the first
+        record."""
         found = super().decode(data, where)
         parsed = paths.parse_writer_schema_version(where)
         if parsed is not None and parsed[1] == 1 and found.since:
@@ -108,7 +114,7 @@ class StoredSchema(StoredVersion):
 
     @property
     def writer(self) -> WriterSchema | None:
-        """The schema; None if the registry did not know it."""
+        """The schema; None if its kind is ``unknown``."""
         if self.kind == "unknown":
             return None
         return WriterSchema(self.kind, self.text, tuple((one.name, one.text) for one in self.references))
@@ -117,7 +123,9 @@ class StoredSchema(StoredVersion):
 def stored_schema(
     schema: WriterSchema | None, write_id: str, since: Mapping[int, Position] | None = None
 ) -> StoredSchema:
-    """Return a version to be put; None stands for a schema that the registry does not know."""
+    """Return a version to be put.  A ``schema`` of None gives the kind ``unknown``.
+
+    ``since``: as in ``StoredSchema``."""
     counts = {str(partition): int(position) for partition, position in (since or {}).items()}
     if schema is None:
         return StoredSchema(kind="unknown", since=counts, write_id=write_id)
@@ -139,7 +147,8 @@ def schema_family(key: SchemaKey, making: Making | None) -> Family:
 class WriterSchemas:
     """The writer schemas of one table.  Several threads may call at the same time.
 
-    Versions that were read stay in memory, and a running process reads no later ones unless it is told to."""
+    Versions that were read stay in memory.  Later ones are read only if ``read`` is asked for more versions than are in
+    memory, or after ``forget``."""
 
     asked_first = False
 
@@ -148,7 +157,8 @@ class WriterSchemas:
         self._making = making
         self._known: dict[SchemaKey, tuple[StoredSchema, ...]] = {}
         self._number = -1
-        """Number of schemas of the table, as counted before the first one was put.  -1: not counted yet."""
+        """Number of the table's schemas: those of one listing, and those that this process has put since.  -1: not
+        listed yet."""
 
     def known(self, key: SchemaKey) -> tuple[StoredSchema, ...]:
         """Return all versions of a schema that were read or put before, the first one first; empty if none was."""
@@ -160,26 +170,32 @@ class WriterSchemas:
         return tuple(self._known)
 
     def forget(self, key: SchemaKey) -> None:
-        """Forget what was read of a schema."""
+        """Drop the versions of a schema from memory."""
         self._known.pop(key, None)
 
     def read(self, key: SchemaKey, at_least: int = 1) -> tuple[StoredSchema, ...]:
         """Return all versions of a schema, the first one first; empty if the table has none.
 
-        ``at_least``: number of versions that the contract says there are.  Then ``ObjectMissing`` if there are less."""
+        ``at_least``: the newest version that the contract names.  Raise ``ObjectMissing`` if it is above 1 and there
+        are fewer versions."""
         versions = self.known(key)
         if len(versions) >= at_least:
             return versions
         found = self._after(key, versions)
         if len(found) < at_least and at_least > 1:
             missing = schema_family(key, self._making).key(len(found) + 1)
-            raise ObjectMissing(f"{missing} is missing: the contract says that this version counts", object=missing)
+            raise ObjectMissing(
+                f"{missing} is missing, and the contract names this version of the schema. Restore the object from the "
+                "store's own versions",
+                object=missing,
+            )
         if found:
             self._known[key] = found
         return found
 
     def _after(self, key: SchemaKey, versions: tuple[StoredSchema, ...]) -> tuple[StoredSchema, ...]:
-        """Return all versions, of which the first ones are ``versions``."""
+        """Return all versions of a schema: ``versions``, which are its first ones, and those that the store has after
+        them."""
         family, found = schema_family(key, self._making), list(versions)
         while (data := self._store.get(family.key(len(found) + 1))) is not None:
             found.append(StoredSchema.decode(data, family.key(len(found) + 1)))
@@ -188,11 +204,12 @@ class WriterSchemas:
     def put_first(
         self, key: SchemaKey, schema: WriterSchema | None, clock: Clock, new_id: Callable[[], str], counts: int = 1
     ) -> tuple[StoredSchema, ...]:
-        """Put version 1 of a schema unless there is one, and return all versions.
+        """Put version 1 of a schema unless there is one, and return all versions.  A ``schema`` of None is put as
+        ``unknown``.
 
-        ``counts``: the version that counts by the contract.  Raises ``SchemaIdReused`` if it has other content,
-        ``TooManySchemas`` if the schema is too large or one too many, ``StoreUnavailable`` if the store gave no
-        verdict.
+        ``counts``: the version that the contract names.  Raise ``SchemaIdReused`` if that version has other content
+        than ``schema``.  Raise ``TooManySchemas`` if the schema is too large, or if the table has too many schemas to
+        store a new one.  Raise ``StoreUnavailable`` if the outcome of the put stays unknown.
         """
         if schema is not None:
             check_size(key, schema)
@@ -206,8 +223,8 @@ class WriterSchemas:
         versions = versions or self._after(key, ())
         if not versions:
             raise TooManySchemas(
-                f"schema {key} is new, and the table has {self._number} stored schemas already, the most that it may have. A "
-                f"producer registers a new schema again and again: have it reuse one. {_LETTERS}",
+                f"schema {key!r} is new, and the table has {self._number} stored schemas already, the most that it may "
+                f"have. A producer registers a new schema again and again: have it reuse one. {_LETTERS}",
                 schema=key,
             )
         check_same(key, schema, versions, counts)
@@ -215,7 +232,8 @@ class WriterSchemas:
         return versions
 
     def _has_room(self, most: int) -> bool:
-        """Return whether the table has less than ``most`` schemas.  Other processes' newest ones do not count."""
+        """Return whether the table has fewer than ``most`` schemas.  Those that other processes have put since this
+        process listed them do not count."""
         if self._number < 0:
             listed = self._store.list(paths.writer_schemas_prefix(self._making))
             self._number = len({found[0] for one in listed if (found := paths.parse_writer_schema_version(one.key))})
@@ -226,24 +244,25 @@ def check_size(key: SchemaKey, schema: WriterSchema) -> None:
     """Raise ``TooManySchemas`` if the schema is too large to be stored."""
     if schema.nbytes > SCHEMA_BYTES_MAX:
         raise TooManySchemas(
-            f"schema {key} has {schema.nbytes} bytes with its references, and at most {SCHEMA_BYTES_MAX} are stored. "
-            f"Have the producers write under a smaller schema. {_LETTERS}",
+            f"schema {key!r} has {schema.nbytes} bytes with its references; at most {SCHEMA_BYTES_MAX} are allowed. "
+            f"Have the producers use a smaller schema. {_LETTERS}",
             schema=key,
         )
 
 
 def check_same(key: SchemaKey, schema: WriterSchema | None, versions: tuple[StoredSchema, ...], counts: int) -> None:
-    """Raise ``SchemaIdReused`` unless version ``counts`` has the content of ``schema``, or says that nobody knew it.
+    """Raise ``SchemaIdReused`` if version ``counts`` has other content than ``schema``, which the registry gave.
 
-    A later version does not count: no contract names it yet, so no record is decoded by it."""
+    ``counts``: the version by which records are decoded.  No error if it is ``unknown``, or not among ``versions``.
+    Later versions are not compared: no contract names them yet, so no record is decoded by them."""
     ours = versions[counts - 1].writer if counts <= len(versions) else None
     if ours is None or (schema is not None and schema.same(ours)):
         return
     raise SchemaIdReused(
-        f"the registry has {'no schema' if schema is None else 'another schema'} for {key} than the table has stored (version "
-        f"{counts}). If the registry was rebuilt, or restarted empty, give it its old schemas back: the partition then goes "
-        "on by itself. If it is not the producers' registry, correct registry.url, and restart. If the new schema counts "
-        f"from now on: `lancewal schema accept {key}`, with --dry-run to see both",
+        f"the registry has {'no' if schema is None else 'another'} schema for {key!r}, and the table has stored one "
+        f"(version {counts}). If the registry was rebuilt, or restarted empty, give it its old schemas back: the "
+        "partition then goes on by itself. If it is not the producers' registry, correct registry.url, and restart. If "
+        f"records use the new schema from now on: `lancewal schema accept {key}`, with --dry-run to see both",
         schema=key,
     )
 
