@@ -1,8 +1,7 @@
 """Reference to the object with the keys in conflict at a table version (``keys.conflicts``).
 
-The merge that wrote the object names it, with size and sha256, in its commit.  Every later commit names it too, until
-another object takes its place.  The reference goes with the watermarks, so code that carries or looks up watermarks
-finds it too.
+The merge that wrote the object names it in its commit, with size and sha256.  Every later commit names it too, until
+another object replaces it.  The reference is part of ``Watermarks``.
 """
 
 from __future__ import annotations
@@ -19,13 +18,16 @@ from lancewal_core.store.object_kinds import CONFLICTS_BYTES_MAX
 
 PROPERTY_CONFLICTS = "lancewal.conflicts"
 PROPERTY_SETTLED = "lancewal.settled"
-"""Property of the commit by which a person decides about keys in conflict."""
+"""Name of the property that marks a commit as a person's decision about keys in conflict."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConflictsRef:
-    """Reference to the object of conflicts.  ``keys`` is the number of keys that wait for a person's decision.
-    ``stopped`` are regions of which ingest takes no further records until a person has decided."""
+    """Reference to the object with the keys in conflict.  ``merge`` is the uuid of the merge that wrote it; ``size``
+    is in bytes.
+
+    ``keys`` is the number of keys that wait for a person's decision.  ``stopped`` are the regions of which ingest takes
+    no further records until a person has decided."""
 
     merge: str
     size: int
@@ -38,17 +40,17 @@ class ConflictsRef:
         return paths.conflicts_object(self.merge)
 
     def members(self) -> dict[str, object]:
-        """Return the members of the reference's JSON form."""
+        """Return the reference as a JSON object's members."""
         found: dict[str, object] = {"merge": self.merge, "size": self.size, "sha256": self.sha256, "keys": self.keys}
         return {**found, "stopped": [region.name for region in self.stopped]} if self.stopped else found
 
     def why_stopped(self, region: Region) -> RegionConflict | None:
-        """Return why ingest takes no further records of the region; None if it takes them."""
+        """Return the error that says why ingest takes no further records of the region; None if it takes them."""
         if region not in self.stopped:
             return None
         return RegionConflict(
-            f"topic {region.topic} partition {region.partition} takes no further records. {self.keys} primary keys came "
-            "through several partitions and wait for a decision, many of them through this one. Correct the "
+            f"topic {region.topic} partition {region.partition} takes no further records. {self.keys} primary keys "
+            "came through several partitions and wait for a decision, many of them through this one. Correct the "
             "producers. Then decide: `lancewal conflict list`, `lancewal conflict settle`",
             **region.place,
             keys=self.keys,
@@ -59,15 +61,18 @@ class ConflictsRef:
 
 
 def decode_ref(text: str, where: str) -> ConflictsRef:
-    """Inverse of ``to_json``; ``ObjectCorrupt`` names ``where``."""
+    """Return the reference that ``to_json`` gave.  Raise ``ObjectCorrupt`` for another text; it names ``where``, the
+    origin of the text."""
     try:
         return parse_ref(JsonObject.parse(text))
     except JsonFault as error:
-        raise ObjectCorrupt(f"{where}: {PROPERTY_CONFLICTS} cannot be read: {error}", object=where) from error
+        raise ObjectCorrupt(
+            f"{where}: property {PROPERTY_CONFLICTS!r} cannot be read: {error}", object=where
+        ) from error
 
 
 def parse_ref(content: JsonObject) -> ConflictsRef:
-    """Return the reference.  Raises ``JsonFault`` unless it names an object that can exist."""
+    """Return the reference in a JSON object.  Raise ``JsonFault`` if no object can have its values."""
     merge, sha256 = content.text("merge"), content.text("sha256")
     if not paths.is_conflicts_name(merge):
         raise JsonFault("its 'merge' is not the uuid of a merge")

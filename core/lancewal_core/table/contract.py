@@ -1,7 +1,8 @@
-"""The contract: what a table is.  It holds everything that decides which rows a WAL entry has.
+"""The contract: the definition of a table.  Its terms decide which rows a WAL entry has.
 
-A contract is an immutable object per version (``paths.contract_version``).  It changes only by explicit commands, each
-a new version.  A WAL entry's rows follow from (topic id, partition, first, next, contract version) alone.
+Each contract version is an immutable object (``paths.contract_version``).  A *term* is a field of ``Contract``.  To
+change a term is to store the next version.  A WAL entry's rows follow from topic id, partition, positions and
+contract version alone.
 """
 
 from __future__ import annotations
@@ -64,24 +65,26 @@ POLICIES = frozenset(
         "dead_letter_topic",
     }
 )
-"""Terms about records that cannot become rows.  A process that works by an older version of these terms does no harm."""
+"""Names of the terms about records that cannot become rows.  A process may go on with older values of these terms."""
 TRUNCATE = "truncate"
-"""Kind of a record that says that the source table was truncated.  It never has a dead letter."""
+"""Rejection kind of a record that says that the source table was truncated.  Such a record never becomes a dead
+letter."""
 UNAVAILABLE_VALUE = "unavailable_value"
-"""Kind of an event without a value that the table cannot keep."""
+"""Rejection kind of a change event that lacks a column's value, where the table cannot keep the row's former value."""
 MISROUTED = "misrouted"
-"""Kind of a record that lies in another partition than the one where it belongs; all other kinds are bad records."""
+"""Rejection kind of a record in another partition than the one where it belongs.  It need not be a bad record."""
 OTHER_RECORD = "other_record"
-"""Kind of a record of another type than the contract's ``value_record``."""
+"""Rejection kind of a record of another type than the contract's ``value_record``."""
 KEY_FORM_CHANGED = "key_form_changed"
-"""Kind of a good record whose key has a form that the contract does not list.  It stops its partition.  If a person passes it,
-it has a dead letter under any policy."""
+"""Rejection kind of a good record whose key has a form that the contract does not list (``record_keys.key_form``).  The
+record stops its partition.  If a person rejects it, it becomes a dead letter under any policy."""
 UNREADABLE = "unreadable"
-"""Kind of a record that nobody could read, and that a person has skipped.  It has a dead letter under any policy."""
+"""Rejection kind of a record that could not be read, and that a person has rejected.  It becomes a dead letter under
+any policy."""
 GROUP_TERMS = frozenset({"group_id", "former_group_id"})
-"""Terms that say which consumer group takes the records."""
+"""Names of the terms that say which consumer group consumes the records."""
 NAME_TERMS = frozenset({"name"})
-"""Terms that only people and their tools look at.  A process takes a new one when it starts."""
+"""Names of the terms that only people and their tools use.  A process uses a new value after its next start."""
 BESIDE_ROWS = (
     POLICIES
     | GROUP_TERMS
@@ -97,7 +100,7 @@ BESIDE_ROWS = (
         "drop",
     }
 )
-"""Terms that decide neither which rows an entry has nor where it lies."""
+"""Names of the terms that decide neither which rows an entry has nor where the entry is stored."""
 COLUMN_TERMS = frozenset(
     {
         "format",
@@ -110,16 +113,17 @@ COLUMN_TERMS = frozenset(
         "columns_max",
     }
 )
-"""Terms about columns.  Rows of two versions that differ in these alone go together (``rows.carry``), so a running process
-takes them up."""
+"""Names of the terms about columns.  If contract versions differ in these alone, ``rows.carry`` converts rows of the
+older one to the newer one.  So a running process adopts new values of these terms."""
 VALUE_TERMS = frozenset(
     {
         *("value_format", "value_record", "schema_versions", "key_forms"),
         *("envelope", "snapshot_rows", "unavailable_value", "on_unavailable_value"),
     }
 )
-"""Terms that say how records are read.  A running process takes them up, and each entry names the version by which its records
-were decoded.  The format changes only before a table has a row, and the record never."""
+"""Names of the terms that say how records are decoded.  A running process adopts new values of them.  Each entry
+names the contract version by which its records were decoded.  ``value_format`` changes only while the table has no
+row, and ``value_record`` never."""
 _LATER_TERMS = COLUMN_TERMS - {"format", "columns"} | {
     "partitioner",
     "on_wrong_format",
@@ -134,15 +138,17 @@ _LATER_TERMS = COLUMN_TERMS - {"format", "columns"} | {
     "on_truncate",
     "subscription_hold_s_max",
 }
-"""Terms that the first release did not have.  Their defaults say what it does."""
+"""Names of the terms that the first release did not have.  Their defaults describe the behaviour of that release.  A
+term with its default is not stored."""
 SCHEMA_VERSIONS_MAX = 1_000
-"""Most versions of a schema of a registry."""
+"""Highest version of a writer schema that ``Contract.schema_versions`` may name."""
 SCHEMAS_ACCEPTED_MAX = 10_000
-"""Most schemas of a registry with several versions."""
+"""Most writer schemas that ``Contract.schema_versions`` may name."""
 PARTITIONS_MAX = 200_000
-"""Most partitions.  Regions are enumerated from the contract.  No topic has so many, but a damaged contract may say so."""
+"""Most partitions of a contract.  Code that enumerates all partitions is thus safe from a damaged contract.  No topic
+has so many."""
 GROUP_MAX = 32_767
-"""Bytes of a group's name in Kafka's protocol."""
+"""Most characters of a consumer group's name.  Kafka's protocol allows as many bytes."""
 TYPES_LENGTH_MAX = 1 << 20
 """Most characters of all column types together, enough for tens of thousands of nested fields."""
 _INT64_MAX = 2**63 - 1
@@ -158,19 +164,23 @@ def _making(text: str) -> Making:
 
 def _key_form(text: str) -> KeyForm:
     if not is_key_form(text):
-        raise ValueError(f"{text[:_SHOWN]!a} is not a form of keys")
+        raise ValueError(
+            f"{text[:_SHOWN]!a} is not a form of keys. Expected for example 'id-7', 'header-id-7', or 'schema-' and 32 "
+            "hex digits"
+        )
     return KeyForm(text)
 
 
 class Widening(StoredModel):
-    """A wider type that a column is to get.  The flusher writes its values, then the column has the type."""
+    """A wider type that a column is to get.  The flusher rewrites the column's values; then the column has this
+    type."""
 
     type: str
     field_ids: Annotated[tuple[int, ...], FailFast()]
-    """Lance's ids of the column's field and, depth first, of its nested fields, once they are wider.  A field whose type
-    stays keeps its id."""
+    """Lance's ids that the column's field and, depth first, its nested fields will have after the widening.  A field
+    whose type stays keeps its id."""
     since_ms: int = Field(ge=0)
-    """When a command asked for it, in milliseconds since 1970; if several did, the first."""
+    """Time when a command first asked for the widening, in milliseconds since 1970."""
 
 
 class Column(StoredModel):
@@ -178,23 +188,25 @@ class Column(StoredModel):
 
     name: str
     type: str
-    """Text form (``column_types``)."""
+    """Type of the column as text (``rows.column_types``)."""
     field_ids: Annotated[tuple[int, ...], FailFast()]
     """Lance's ids of the column's field and, depth first, of its nested fields."""
     first_ids: tuple[int, ...] | None = None
-    """Ids that these fields had when they were added.  Lance gives a widened field a new id.  None: none was widened."""
+    """Ids that the column's field and, depth first, its nested fields had when they were added.  A widening gives a
+    field a new id.  None: no field was widened, so they are ``field_ids``."""
     default: str | None = None
-    """JSON of the value that an upsert without the column gets.  None: null."""
+    """Value that an upsert without this column gets, as JSON.  None: null."""
     widening: Widening | None = None
+    """The column's widening that is not done yet; None: there is none."""
     json_form: JsonForm | None = None
-    """A form in which the JSON value may come, beside the strict one.  None: the strict one alone."""
+    """Form that the column's JSON values may have beside the strict one.  None: only the strict form."""
     field: Annotated[str, Field(min_length=1, max_length=_FIELD_LENGTH_MAX)] | None = None
-    """The name that records use.  None: the column's."""
+    """Name of the column in records.  None: the column's own name."""
     metadata: Annotated[str, Field(max_length=METADATA_LENGTH_MAX)] | None = None
-    """The metadata of records that fills the column, such as ``kafka.offset``.  None: members of values do."""
+    """Metadata of records that fill the column, such as ``kafka.offset``.  None: records' values fill it."""
 
     toast: Literal["never"] | None = None
-    """``never``: no connector leaves values of the column out.  None: it may."""
+    """``never``: connectors always send the column's value.  None: a connector may leave an unchanged value out."""
 
     @property
     def source(self) -> ColumnSource:
@@ -203,17 +215,18 @@ class Column(StoredModel):
 
     @property
     def ids(self) -> tuple[int, ...]:
-        """Ids that tell the fields apart through all versions of the contract."""
+        """Ids that identify the column's fields in all contract versions: those that they had when they were added."""
         return self.field_ids if self.first_ids is None else self.first_ids
 
     @property
     def lance_ids(self) -> tuple[int, ...]:
-        """Lance's ids of the fields: those in force, and those that an open widening gives."""
+        """Lance's ids of the column's fields: the present ones, and those that they will have after an open
+        widening."""
         return (*self.field_ids, *self.widened.field_ids)
 
     @property
     def widened(self) -> Column:
-        """The column once its widening is done."""
+        """The column as it will be once its widening is done; the column itself if there is none."""
         if self.widening is None:
             return self
         wider = {"type": self.widening.type, "field_ids": self.widening.field_ids}
@@ -221,10 +234,10 @@ class Column(StoredModel):
 
 
 class FormerName(StoredModel):
-    """A name that records may still use for a field."""
+    """A former name of a field, which records may still use."""
 
     id: int
-    """The field's id in ``Column.ids``."""
+    """Id of the field in ``Column.ids``."""
     name: str
 
 
@@ -233,94 +246,103 @@ class DroppedField(StoredModel):
 
     name: str
     within: int | None = None
-    """The struct's id in ``Column.ids``; None: the field was a column."""
+    """Id of the struct in ``Column.ids``, if a member of a struct was dropped.  None: a column was dropped."""
     forgotten: bool = False
-    """Whether a record with this name is bad again.  Otherwise the name is passed over and counted."""
+    """Whether a value with this name counts as one with an unknown column again.  Otherwise the name is ignored and
+    counted."""
 
 
 class TableDrop(StoredModel):
-    """The drop of a table.  The version that says it is the last one, unless ``table undrop`` puts the next."""
+    """Mark of a dropped table in its contract."""
 
     since_ms: int = Field(ge=0)
-    """When ``table drop`` wrote it, in milliseconds since 1970."""
+    """Time when ``table drop`` dropped the table, in milliseconds since 1970."""
     deleting: bool = False
-    """Whether the deletion of the table's objects has begun.  Nothing brings the table back then."""
+    """Whether the deletion of the table's objects has begun.  If so, nothing brings the table back."""
 
 
 class Contract(StoredModel):
-    """A contract (module docstring).  Positions are Kafka offsets to read next; windows are in seconds."""
+    """One version of a table's contract (module docstring).  Windows are in seconds."""
 
     format: Version2 = 1
-    """2 once columns were changed, or if a term has a value that the first release does not know.  That release refuses such
-    a table by name."""
+    """Format version of the object.  2: columns were changed, or a term has a value that the first release does not
+    know.  That release refuses such a table with ``FormatUnknown``."""
     version: int = Field(default=1, ge=1)
     table_uuid: Word
-    """Id of the table, new at each place that the table is taken to.  No two tables that services work on share one."""
+    """Id of the table.  A command that takes the table to another place gives it a new one.  No two tables that
+    services work on share an id."""
     place: str | None = None
-    """The table's ``place``, recorded by the command that gave the table its uuid.  None: no command has recorded
-    it."""
+    """Place of the table (its address in one canonical spelling) when it got its ``table_uuid``.  None: no command has
+    recorded the place."""
     name: Word | None = None
-    """The table's name in a catalog, for metrics, logs and status.  None: no command has given it one."""
+    """Name of the table in a catalog, for metrics, logs and status.  None: no command has given it one."""
     making: Annotated[Making, AfterValidator(_making)] | None = None
-    """The table's making, which never changes.  None: the table was made before tables had makings."""
+    """Random id of the table from its creation or attachment, which never changes.  None: the table is older than
+    makings."""
     group_id: Annotated[str, Field(min_length=1, max_length=GROUP_MAX)] | None = None
-    """The consumer group that takes the records.  Processes compare it with their own.  None: the first group that
-    starts is taken."""
+    """Consumer group that consumes the records.  Processes compare it with their own.  None: no group has started
+    yet; the first that starts is recorded."""
     former_group_id: Annotated[str, Field(min_length=1, max_length=GROUP_MAX)] | None = None
-    """The group from which ``table alter --group`` moved the table."""
+    """Consumer group that consumed the records before ``table alter --group``.  None: the group was never changed."""
     topic: str
     topic_id: str
     partitions: int = Field(ge=1, le=PARTITIONS_MAX)
     regions_per_page: int = Field(default=128, ge=1, le=PARTITIONS_MAX)
-    """Regions whose states lie in the same objects; never changes."""
+    """Most regions whose states share one object, a state page.  Never changes."""
     primary_key: Annotated[tuple[str, ...], Field(max_length=COLUMNS_MAX)]
     region_key: Annotated[tuple[str, ...], Field(max_length=COLUMNS_MAX)]
     key_format: KeyFormat = "canonical"
     partitioner: Partitioner = "murmur2"
     start: Annotated[tuple[Annotated[int, Field(ge=-1, le=_INT64_MAX)], ...], Field(max_length=PARTITIONS_MAX)]
-    """First position of each partition; -1 means the low watermark at the first claim."""
+    """Position from which each partition is consumed first; -1: its low watermark when a region is claimed for the
+    first time."""
     columns: Annotated[tuple[Column, ...], Field(max_length=COLUMNS_MAX)]
     value_format: ValueFormat = "json"
     value_record: Annotated[str, Field(min_length=1, max_length=_FIELD_LENGTH_MAX)] | None = None
-    """Name of the records that are rows, in a topic of several types.  None: records of any name are."""
+    """Type name of the records that become rows, in a topic with records of several types.  None: records of any type
+    do."""
     schema_versions: Annotated[
         dict[Word, Annotated[int, Field(ge=2, le=SCHEMA_VERSIONS_MAX)]], Field(max_length=SCHEMAS_ACCEPTED_MAX)
     ] = Field(default_factory=dict)
-    """By the key of a writer schema, the newest version that counts.  Of all other schemas only version 1 counts."""
+    """Key of a writer schema to its newest version by which records are decoded (``wal.writer_schemas``).  Schemas
+    that are not listed have only version 1."""
     key_forms: Annotated[
         tuple[Annotated[KeyForm, AfterValidator(_key_form)], ...], Field(max_length=KEY_FORMS_MAX)
     ] = ()
-    """Forms of record keys that give rows, if keys have schemas (``record_keys.key_form``).  Empty until ingest has met the
-    first such key."""
+    """Forms of record keys that give rows, if keys have schemas (``record_keys.key_form``).  Empty until ingest has
+    found the first such key."""
     envelope: Envelope = "none"
     snapshot_rows: Literal["apply", "skip"] = "apply"
+    """Handling of Debezium's events of a snapshot: ``apply`` makes rows of them, ``skip`` passes them over."""
     unavailable_value: Annotated[str, Field(min_length=1, max_length=METADATA_LENGTH_MAX)] = PLACEHOLDER
-    """Text by which a connector marks a value that it could not read."""
+    """Text that a connector sends in place of a value that it could not read."""
     on_unavailable_value: Policy = "stop"
-    """``ignore``: the cell is null, and the record no bad one."""
+    """Policy for a record that lacks a value which the table cannot keep.  Under ``ignore`` the record becomes a row
+    with a null there."""
     patches: bool = True
     record_bytes_max: int = Field(default=1_000_000, ge=1)
     on_bad_record: Policy = "dead-letter"
     on_wrong_format: Literal["stop", "dead-letter"] = "stop"
-    """Policy for the first records of a partition, until one of them is a row."""
+    """Policy for bad records of a partition of which no record has become a row yet."""
     on_unknown_schema: Literal["stop", "dead-letter"] = "stop"
     on_other_record: Policy = "dead-letter"
-    """Policy for a record of another name than ``value_record``.  Under ``ignore`` it is passed over."""
+    """Policy for a record of another type than ``value_record``.  Under ``ignore`` the record is passed over."""
     on_misrouted: Policy = "stop"
     on_truncate: Literal["stop", "ignore"] = "stop"
     dead_letter_topic: str | None = None
     """Topic of dead letters.  None: ``<topic>.dead-letters``."""
     columns_change: Annotated[str, Field(pattern=r"^[1-9][0-9]{0,17}-[0-9a-f]{1,64}$")] | None = None
-    """The change that made the columns: this version's number or an earlier one, ``-``, and a random text.  The table's
-    schema names the change that it shows (``columns_mark``).  None: the columns are those of version 1."""
+    """Id of the newest change of the columns: the contract version that made it, ``-``, and random hex digits.  A
+    table version names the change that gave it its columns (``protocol.columns_mark``).  None: the columns are those
+    of contract version 1."""
     highest_field_id: int | None = None
-    """The highest field id that any version of the contract, the table's schema or a data file had named when the
-    columns were last changed.  None: the columns are those of version 1."""
+    """Highest field id that any contract version, the table's schema or a data file had at the newest change of
+    columns.  None: the columns are those of contract version 1."""
     former_names: tuple[FormerName, ...] = ()
     dropped: tuple[DroppedField, ...] = ()
     on_unknown_column: OnUnknownColumn = "reject"
     columns_max: int = Field(default=200, ge=1, le=COLUMNS_MAX)
-    """Most columns up to which ``on_unknown_column: add`` adds."""
+    """Number of columns above which ``on_unknown_column: add`` adds no more."""
     fold_version: Version1 = 1
     history_window_s: int = Field(default=24 * 3600, ge=0)
     version_window_s: int = Field(default=7 * 24 * 3600, ge=0)
@@ -335,11 +357,11 @@ class Contract(StoredModel):
     altered_at: Annotated[
         tuple[Annotated[int, Field(ge=-1, le=_INT64_MAX)], ...], Field(max_length=PARTITIONS_MAX)
     ] = ()
-    """Positions of the last change of the number of partitions, by partition; empty if there was none."""
+    """Position of each partition at the newest change of the number of partitions.  Empty: the number never changed."""
 
     @cached_property
     def rows(self) -> RowSchema:
-        """Columns as Arrow types, and the keys."""
+        """Columns with their Arrow types, primary key and region key."""
         key = frozenset(self.primary_key)
         fields = [pa.field(c.name, parse_type(c.type), nullable=c.name not in key) for c in self.columns]
         ids = tuple(c.ids for c in self.columns)
@@ -347,7 +369,8 @@ class Contract(StoredModel):
 
     @cached_property
     def sources(self) -> Mapping[str, ColumnSource]:
-        """Sources of the columns' values in records, by name.  Columns without a source of their own are left out."""
+        """Column name to the source of its values in records.  Columns that records name alike, in strict form, are
+        left out."""
         return {c.name: c.source for c in self.columns if c.source != OF_ITSELF}
 
     @cached_property
@@ -367,42 +390,42 @@ class Contract(StoredModel):
 
     @property
     def columns_unchanged(self) -> bool:
-        """Whether the columns are those of version 1 of the contract."""
+        """Whether the columns are those of contract version 1."""
         return self.columns_change is None
 
     @property
     def columns_version(self) -> int:
-        """The version of the contract that has changed the columns last; 1 if none has."""
+        """Newest contract version that changed the columns, up to this one; 1 if none has."""
         return columns_version(self.columns_change)
 
     @cached_property
     def row_terms(self) -> str:
-        """All terms that decide which rows entries have and where these lie, as text.  The texts of two versions are
-        equal if only other terms were altered."""
+        """The terms that decide which rows entries have and where these are stored, as JSON.  Two contract versions
+        give equal texts if they differ in other terms only."""
         return self.model_dump_json(exclude={"version", *BESIDE_ROWS})
 
     @cached_property
     def regions(self) -> tuple[Region, ...]:
-        """All regions of the table: enumerated from here, never from a listing."""
+        """All regions of the table, by partition number.  They follow from the contract, never from a listing."""
         return tuple(Region(self.topic, TopicId(self.topic_id), p) for p in range(self.partitions))
 
     @cached_property
     def pages(self) -> tuple[Page, ...]:
-        """All pages of the table, in which the states of its regions lie."""
+        """All state pages of the table, which have the states of its regions."""
         return tuple(dict.fromkeys(map(self.page_of, self.regions)))
 
     def page_of(self, region: Region) -> Page:
-        """The page in which the region's state lies."""
+        """Return the state page that has the region's state."""
         return Page.of(region, self.regions_per_page, self.making)
 
     @cached_property
     def fields_of(self) -> Mapping[str, tuple[int, ...]]:
-        """Lance's ids of the fields of each column."""
+        """Column name to ``Column.field_ids``."""
         return {c.name: c.field_ids for c in self.columns}
 
     @cached_property
     def field_ids(self) -> tuple[int, ...]:
-        """Lance's ids of all fields, nested ones included."""
+        """Lance's ids of all columns' fields, nested ones included."""
         return tuple(i for c in self.columns for i in c.field_ids)
 
     @property
@@ -411,7 +434,7 @@ class Contract(StoredModel):
         return self.dead_letter_topic or dead_letters_of(self.topic)
 
     def policy_of(self, kind: str) -> Policy:
-        """Return the policy for a record that is not a row, by the kind of its rejection."""
+        """Return the policy for a record that did not become a row.  ``kind``: the kind of its rejection."""
         policies: dict[str, Policy] = {
             KEY_FORM_CHANGED: "dead-letter",
             MISROUTED: self.on_misrouted,
@@ -424,19 +447,23 @@ class Contract(StoredModel):
 
     @property
     def record_policies(self) -> Mapping[str, Policy]:
-        """The policy for each sort of records that are no rows, by its name in ``lancewal table alter --on``."""
+        """Policy for each kind of record that cannot become a row, by its name in ``lancewal table alter --on``.
+
+        Kinds for which ``--on`` allows only two policies are left out."""
         more: dict[str, Policy] = {} if self.value_record is None else {"other-record": self.on_other_record}
         if self.envelope != "none":
             more["unavailable-value"] = self.on_unavailable_value
         return {"bad-record": self.on_bad_record, "misrouted": self.on_misrouted, **more}
 
     def has_letter(self, kind: str) -> bool:
-        """Return whether a record that an entry of this contract version lists with this kind became a dead letter."""
+        """Return whether a rejected record became a dead letter.
+
+        ``kind``: the kind that an entry lists for the record.  The entry must be of this contract version."""
         return kind == UNREADABLE or (kind != TRUNCATE and self.policy_of(kind) != "ignore")
 
     @cached_property
     def key_codec(self) -> KeyCodec | None:
-        """Encoding of the record keys; None if the bytes of a key do not follow from its row."""
+        """Encoding of record keys; None if a key's bytes cannot be computed from its row."""
         return key_codec(self.record_rows, self.key_format)
 
     def partition_of(self, key: bytes) -> int:
@@ -449,17 +476,17 @@ class Contract(StoredModel):
 
     @property
     def rows_tell_partition(self) -> bool:
-        """Whether the columns of a row tell its record's key, and the key its partition."""
+        """Whether a row's columns determine its record's key, and thus its partition."""
         return self.why_rows_do_not_tell is None
 
     @property
     def why_rows_do_not_tell(self) -> str | None:
-        """The setting, and its value, by which the columns of a row do not tell its partition; None if they tell it."""
+        """The setting, with its value, because of which a row does not determine its partition; None if it does."""
         return why_rows_do_not_tell(self.key_format, self.partitioner)
 
     @property
     def ttl(self) -> Ttl | None:
-        """Rule by which rows expire; None: they never do."""
+        """Rule by which rows expire; None: rows never expire."""
         if self.ttl_column is None or self.ttl_s is None:
             return None
         return Ttl(self.ttl_column, self.ttl_s)
@@ -469,15 +496,16 @@ class Contract(StoredModel):
         return TableUuid(self.table_uuid)
 
     def model_copy(self, *, update: Mapping[str, object] | None = None, deep: bool = False) -> Self:
-        """Return a copy with ``update`` applied.  Values derived from the old terms are not copied, since they do not
-        hold for new terms."""
+        """Return a copy with ``update`` applied.  Cached properties are not copied, since they derive from the old
+        terms."""
         copied = super().model_copy(update=dict(update or {}), deep=deep)
         for derived in copied.__dict__.keys() - Contract.model_fields.keys():
             del copied.__dict__[derived]
         return copied
 
     def start_of(self, partition: int) -> Position | None:
-        """Return the first position of a partition, or None for its low watermark.  Partitions added later start at 0."""
+        """Return the position from which a partition is consumed first; None: its low watermark.  Partitions that were
+        added after the table's creation start at 0."""
         if partition >= len(self.start):
             return Position(0)
         start = self.start[partition]
@@ -491,36 +519,41 @@ def changed_terms(before: Contract, after: Contract) -> frozenset[str]:
 
 
 def columns_version(mark: str | None) -> int:
-    """Return the contract version that a change of columns names (``Contract.columns_change``); 1 for None."""
+    """Return the contract version in ``mark``, a change of columns (``Contract.columns_change``).
+
+    Return 1 for None, or for a text that does not begin with a version."""
     number, _, _ = (mark or "").partition("-")
     return int(number) if number.isascii() and number.isdigit() and len(number) <= _VERSION_DIGITS else FIRST_VERSION
 
 
 def check_dead_letters(contract: Contract) -> None:
-    """Raise ``InvalidInput`` unless the dead-letter topic has a valid name, and is not the topic itself."""
+    """Raise ``InvalidInput`` unless the dead-letter topic has a valid name and is not the table's own topic."""
     named = contract.dead_letter_topic
     if named and not is_topic(named):
         raise InvalidInput(f"dead_letter_topic {named[:_SHOWN]!a}: expected the name of a topic: {TOPIC_FORM}")
     if contract.dead_letters == contract.topic:
-        raise InvalidInput(f"dead letters in the topic {contract.topic} itself would come back")
+        raise InvalidInput(
+            f"the topic {contract.topic!r} is also the dead-letter topic: dead letters would come back as records. Set "
+            "table.dead_letter_topic to another topic"
+        )
 
 
 def column_texts(schema: pa.Schema) -> dict[str, str]:
-    """Return ``{column: type text}`` of an Arrow schema.  Raises ``InvalidSchema`` for a type that lancewal does not
-    have.
-    """
+    """Return the columns of an Arrow schema: name to type as text.  Raise ``InvalidSchema`` for a type that lancewal
+    does not support."""
     return {field.name: format_type(field.type) for field in schema}
 
 
 def contract_family(making: Making | None) -> Family:
-    """Return the object keys of a contract's versions, as a family.  In a table with a making, no listing of them shows
-    version 1."""
+    """Return the object keys of a contract's versions.
+
+    In a table with a making, version 1 lies outside the listed prefix, so no listing shows it."""
     family = Family.made(making, paths.contract_prefix, paths.contract_version, paths.parse_contract_version)
     return replace(family, first_is_listed=making is None)
 
 
 def encode_contract(contract: Contract) -> bytes:
-    # Terms without a value are left out: then the bytes are as before these terms existed.
+    # Terms that have their defaults are left out, so the bytes are those of a release without these terms.
     fields = Contract.model_fields
     unset = {
         term for term in _LATER_TERMS if getattr(contract, term) == fields[term].get_default(call_default_factory=True)
@@ -529,11 +562,11 @@ def encode_contract(contract: Contract) -> bytes:
 
 
 def decode_contract(data: bytes, where: str) -> Contract:
-    """Decode a contract.  Raise ``FormatUnknown`` for a later format, ``ObjectCorrupt`` for anything else that is not a
-    contract.
+    """Return the contract in ``data``, the content of the object ``where``.  Raise ``FormatUnknown`` for a later
+    format, ``ObjectCorrupt`` for anything else that is not a contract.
 
-    A decoded contract can be used: its regions have object keys, its columns are Arrow types, and it is the version
-    that its key says.
+    A decoded contract can be used: its regions have object keys, its columns have Arrow types, and its version is that
+    of its key.
     """
     contract = decode_model(Contract, data, where, "contract", FORMAT)
     types_length = sum(len(column.type) for column in contract.columns)
@@ -561,14 +594,18 @@ def decode_contract(data: bytes, where: str) -> Contract:
         )
     if version is not None and version != FIRST_VERSION and contract.making != paths.making_of(where):
         raise ObjectCorrupt(
-            f"{where} is corrupt: it says that it belongs to the making {contract.making}", object=where
+            f"{where} is corrupt: it says that its making is {contract.making}, and its key has another one",
+            object=where,
         )
     return contract
 
 
 def read_contract(store: ObjectStore, table_uri: str, tasks: Tasks | None = None) -> Contract:
-    """Return the newest contract.  Raises ``NotALancewalTable`` if there is none, ``TableDropped`` if the table was
-    dropped.  With ``tasks``, a version up to 2 costs two rounds of requests.
+    """Return the newest contract.  Raise ``NotALancewalTable`` if there is none, ``TableDropped`` if the table was
+    dropped.
+
+    ``table_uri``: the table's address, for messages.  ``tasks``: runs requests in parallel.  In a table with a making,
+    contract version 1 or 2 then costs two rounds of requests.
     """
     contract = newest_contract(store, tasks)
     if contract is None:
@@ -581,7 +618,7 @@ def read_contract(store: ObjectStore, table_uri: str, tasks: Tasks | None = None
 
 
 def check_in_use(contract: Contract, where: str) -> None:
-    """Raise ``TableDropped`` if the table was dropped.  ``where``: its address, for the message."""
+    """Raise ``TableDropped`` if the table was dropped.  ``where``: the table's address, for the message."""
     if contract.drop is None:
         return
     way_on = (
@@ -595,10 +632,10 @@ def check_in_use(contract: Contract, where: str) -> None:
 
 
 def newest_contract(store: ObjectStore, tasks: Tasks | None = None) -> Contract | None:
-    """Return the newest contract, or None if there is none.  The table may be dropped.
+    """Return the newest contract, also if the table was dropped; None if there is no contract.
 
-    Version 1 names the making under which the other versions lie.  So no contract of an earlier table at this place is
-    taken for a contract of this table.  No version is ever deleted.
+    The keys of later versions have the making that version 1 names.  So no contract of an earlier table at this place
+    is taken for a contract of this table.  No version is deleted while the table exists.
     """
     key = paths.contract_version(FIRST_VERSION, None)
     data = store.get(key)
@@ -617,9 +654,9 @@ def newest_contract(store: ObjectStore, tasks: Tasks | None = None) -> Contract 
 
 
 def newer_contract(store: ObjectStore, known: Contract) -> Contract | None:
-    """Return the newest contract if it is newer than the ``known`` one, else None, which costs one request.
+    """Return the newest contract if it is newer than ``known``, else None.  The answer None costs one request.
 
-    Raises ``TableDropped`` if it says that the table was dropped.
+    Raise ``TableDropped`` if the newest contract says that the table was dropped.
     """
     newest = known
     while (data := store.get(key := paths.contract_version(newest.version + 1, newest.making))) is not None:
@@ -631,7 +668,7 @@ def newer_contract(store: ObjectStore, known: Contract) -> Contract | None:
 def put_next(store: ObjectStore, clock: Clock, old: Contract, new: Contract) -> Contract:
     """Store ``new`` as the next version of the contract, and return it.
 
-    Raises ``ContractMismatch`` if the newest version is not ``old`` any more.
+    Raise ``ContractMismatch`` if the newest version is not ``old``.
     """
 
     family = contract_family(old.making)
@@ -645,19 +682,19 @@ def put_next(store: ObjectStore, clock: Clock, old: Contract, new: Contract) -> 
             return new
         case Declined():
             raise ContractMismatch(
-                "somebody else changed the contract at the same time. Look at `lancewal table show`, and run the "
-                "command again if it is still needed"
+                "another command changed the contract at the same time, and this one changed nothing. Look at `lancewal "
+                "table show`, and run the command again if it is still needed"
             )
 
 
 def change_contract(
     store: ObjectStore, clock: Clock, known: Contract, decide: Callable[[Contract], Contract | None]
 ) -> Contract:
-    """Call ``decide`` with the newest version, store the result as the next version, and return it.  If the result is
-    None, return the newest version.
+    """Store what ``decide`` makes of the newest contract as the next version, and return it.
 
-    ``decide`` may raise.  It is called again if another process has stored a version meanwhile.  If no version is found
-    any more, it gets ``known``, which was read before.
+    ``decide`` gets the newest contract and returns the next one, or None to keep it; then the newest is returned.
+    ``decide`` may raise.  It is called again if another process stores a version first.  If no version is found, it
+    gets ``known``, which the caller read earlier.
     """
     family = contract_family(known.making)
 
@@ -669,17 +706,18 @@ def change_contract(
 
 
 def former_columns(store: ObjectStore, contract: Contract) -> Iterator[Contract]:
-    """Yield a version for each earlier state of the columns, newest first; each costs one request."""
+    """Yield for each earlier state of the columns its newest contract version.  Newer states come first; each costs one
+    request."""
     while contract.columns_version > FIRST_VERSION:
         contract = read_contract_version(store, contract, contract.columns_version - 1)
         yield contract
 
 
 def columns_made(store: ObjectStore, newest: Contract, change: str | None) -> Contract:
-    """Return the last version with the columns that this change made; ``newest`` is the newest version.
+    """Return the newest contract version whose columns come from ``change``, a value of ``Contract.columns_change``.
 
-    Perhaps no version names the change.  Then the change is from before somebody deleted the contracts and attached
-    the table again, and the first contract of the attached table is returned."""
+    ``newest``: the newest contract version.  If no version names the change, somebody has deleted the contracts since
+    and attached the table again.  Then return the newest version with the columns of version 1."""
     found = newest
     for found in chain([newest], former_columns(store, newest)):
         if found.columns_change == change:
@@ -688,9 +726,7 @@ def columns_made(store: ObjectStore, newest: Contract, change: str | None) -> Co
 
 
 class WrittenContracts:
-    """Cache of the contract versions under which rows were written.  Each is read once, when rows name it.  Threads may
-    share it.
-    """
+    """Cache of contract versions by which unmerged rows were written.  Threads may share it."""
 
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
@@ -698,11 +734,12 @@ class WrittenContracts:
         self._unnamed: dict[tuple[Making | None, int], Contract] = {}
 
     def know(self, contract: Contract) -> None:
-        """Keep a version that was read elsewhere, so that rows which name it cost no request."""
+        """Add a version that the caller has read, so that ``of`` needs no request for it."""
         self._found[contract.making, contract.version] = contract
 
     def of(self, newest: Contract, version: int) -> Contract:
-        """Return the version of this number.  If it is ``newest``, nothing is read."""
+        """Return a version by its number.  The first call for a number costs one request, unless ``newest`` has this
+        number or ``know`` got it."""
         if version == newest.version:
             return newest
         known = self._found.get((newest.making, version))
@@ -713,11 +750,12 @@ class WrittenContracts:
 
     @property
     def known(self) -> tuple[Contract, ...]:
-        """All versions that rows have named."""
+        """All versions that ``of`` has read or ``know`` got."""
         return tuple(self._found.values())
 
     def up_to(self, newest: Contract) -> list[Contract]:
-        """Return every version of the contract, oldest first.  Rows need not name them, so they are not ``known``."""
+        """Return all versions up to ``newest``, oldest first.  Versions that only this call has read are not in
+        ``known``."""
         return [*(self._former(newest, version) for version in range(1, newest.version)), newest]
 
     def _former(self, newest: Contract, version: int) -> Contract:
@@ -729,12 +767,14 @@ class WrittenContracts:
 
 
 def read_contract_version(store: ObjectStore, newest: Contract, version: int) -> Contract:
-    """Return the version of the table's contract under which WAL entries were written; ``newest`` is any other version."""
+    """Return a contract version by its number.  ``newest``: any version of the same contract, which gives the making.
+
+    Raise ``ObjectCorrupt`` if the version is missing."""
     key = paths.contract_version(version, newest.making)
     data = store.get(key)
     if data is None:
         raise ObjectCorrupt(
-            f"{key} is missing, and WAL entries name this version of the contract. Restore the object from the "
+            f"{key} is missing, and WAL entries may name this version of the contract. Restore the object from the "
             "store's own versions",
             object=key,
         )

@@ -1,31 +1,32 @@
-"""Draining: how far ingest takes the contract's partitions while the topic has more partitions.
+"""Draining: the positions up to which ingest consumes the contract's partitions while the topic has more partitions.
 
-Producers that know the new number send keys elsewhere, and nothing orders a key's records in two partitions.  So first
-the rest of the old partitions becomes durable and is merged by the old number.  Then ``lancewal table alter`` changes
-the contract.  Ingest and ``alter`` must agree where the old number ends, whatever is produced meanwhile and whoever was
-frozen.  That end is written down here, as versioned objects (``paths.drain_version``).
+Producers that know the *new number* of partitions, which is the topic's, send keys to other partitions.  Nothing
+orders a key's records in two partitions.  So first the records that lie by the *old number*, which is the contract's,
+become durable and are merged.  Then ``lancewal table alter`` changes the contract.  Ingest and ``alter`` must agree
+where the old number ends, even if more is produced, or a process was frozen and goes on.  So these positions are
+stored, as versioned objects (``paths.drain_version``).
 
 Guarantees
  1. Under the old contract nothing becomes durable after ``to`` of any version that a process has read, except entries
     without rows over records that Kafka has lost.
- 2. Once the drain is closed for a contract, no later version of it is written, and no later claim leads to a record.  A
-    process that claims a region reads the drain after the claim, before it writes (``check_open``).  ``alter`` ends the
-    logs of those who claimed before.  Its findings after that stay true, whatever Kafka has lost meanwhile and whoever
-    was frozen.
- 3. A partition in ``new`` has at ``to`` a record that belongs there by the topic's number and not by the contract's: no
-    process that works by the contract passes this record.
- 4. A drain is of a topic and its number of partitions.  Versions of the contract that differ in other terms (policies
-    are altered, the table is moved) have one drain.  It is named by the oldest of these versions.  Each version leads
-    to the same oldest one, since stored contracts do not change.  So it makes no difference whether the versions are
-    put before the drain, after it or while it is changed, nor by which of them a process works.
+ 2. Once the drain is closed for a contract, no later version of the drain is written, and no later claim makes a
+    record durable.  A process that claims a region reads the drain after the claim, before it writes
+    (``check_open``).  ``alter`` ends the logs of processes that claimed earlier.  What ``alter`` finds merged after
+    that stays true, even if Kafka loses records, or a process was frozen and goes on.
+ 3. A partition in ``new`` has at ``to`` a record that belongs there by the new number and not by the old one.  No
+    process that works by the old contract passes this record.
+ 4. A drain belongs to a topic and the contract's number of partitions.  Contract versions that differ only in other
+    terms (policies are altered, the table is moved) share one drain, which names the oldest of these versions.  All
+    of them lead to the same oldest one, since stored contracts do not change.  So they may be put before, after or
+    during the drain, and a process may work by any of them.
 
 Steps
- 1. ``begin``, when ingest starts and finds more partitions.  ``to`` becomes Kafka's ends, which ingest asks for after
-    the number of partitions.  Ingest does so again at each start, since more records may have come.
- 2. ``note_new``, when ingest meets the first record that belongs to a partition by the topic's number only: the
-    partition ends there.
- 3. ``close``, by ``alter``, from the very version of the drain up to which it has found everything merged.  Then
-    ``alter`` ends the logs, looks again, and puts the contract.
+ 1. Ingest calls ``begin`` at each start at which the topic has more partitions.  ``to`` becomes Kafka's ends, which
+    ingest asks for after the number of partitions.  A later start moves the ends on, since more records may have come.
+ 2. Ingest calls ``note_new`` when it finds the first record that belongs to a partition by the new number only.  The
+    partition ends before this record.
+ 3. ``alter`` calls ``close`` with the drain up to which it has found everything merged.  Then ``alter`` ends the logs,
+    checks again, and puts the contract.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ from lancewal_core.table.contract import Contract, changed_terms, read_contract_
 
 _INT64_MAX = 2**63 - 1
 _DEPENDS_ON = frozenset({"topic", "topic_id", "partitions"})
-"""Terms of the contract that a drain belongs to: with another value of such a term there is another drain."""
+"""Terms of the contract that identify a drain.  A contract version that changes one of them has another drain."""
 
 
 class Drain(StoredVersion):
@@ -55,26 +56,28 @@ class Drain(StoredVersion):
     what = "drain"
     format: Version1 = 1
     contract_version: int = Field(ge=1)
-    """Version of the contract whose partitions are drained: the oldest version with these partitions
-    (``drained_since``)."""
+    """Oldest contract version with the topic and partitions that are drained (``drained_since``)."""
     partitions: int = Field(ge=1)
-    """Number of partitions of the topic."""
+    """Number of partitions of the topic, which is above the contract's."""
     to: tuple[Annotated[int, Field(ge=0, le=_INT64_MAX)], ...]
-    """Position of each partition of the contract from which on nothing is taken."""
+    """For each partition of the contract, the position up to which ingest consumes it: the first offset not
+    consumed."""
     new: tuple[int, ...] = ()
-    """Partitions that end before a record which belongs there only by the topic's number of partitions."""
+    """Partitions whose ``to`` is the offset of a record that belongs there only by the topic's number of partitions."""
     closed: bool = False
-    """The contract is being changed, or was."""
+    """Whether ``table alter`` changes the contract's number of partitions now, or has changed it."""
     write_id: Word
-    """Differs in every version: tells a lost reply from a lost race."""
+    """Random id, another one in every version.  It shows whether a put with a lost reply was this process's own."""
 
 
 def takes_no_more(topic: str, partitions: int, of_contract: int) -> str:
-    """Return why a table with ``table.partitioner: none`` takes up no partitions that were added to its topic."""
+    """Return the message that a table with ``table.partitioner: none`` cannot consume partitions added to its topic.
+
+    ``partitions``: the topic's number.  ``of_contract``: the contract's."""
     return (
-        f"topic {topic} has {counted(partitions, 'partition')}, the table's contract says {of_contract}. With "
-        "table.partitioner none nobody knows which keys moved to the added ones, so such a table takes none. Take a new topic "
-        "and a new table"
+        f"topic {topic!r} has {counted(partitions, 'partition')}, the table's contract says {of_contract}. With "
+        "`table.partitioner: none` nobody knows which keys moved to the added partitions, so the table cannot consume "
+        "them. Use a new topic and a new table"
     )
 
 
@@ -83,13 +86,15 @@ def _family(contract: Contract) -> Family:
 
 
 def read_drain(store: ObjectStore, contract: Contract) -> Drain | None:
-    """Return the newest drain of the contract's partitions, or of later ones; None if its partitions were never
-    drained."""
+    """Return the newest drain if it is of the contract's partitions, or of a later contract version.
+
+    Return None if there is no drain, or if the newest one is of earlier partitions."""
     return _of(store, contract, newest_version(store, _family(contract)))
 
 
 def drained_since(store: ObjectStore, contract: Contract) -> int:
-    """Return the oldest version of the contract since which topic and partitions are these (guarantee 4)."""
+    """Return the oldest contract version since which topic and number of partitions are those of ``contract``
+    (guarantee 4)."""
     since = contract
     while since.version > 1:
         before = read_contract_version(store, contract, since.version - 1)
@@ -107,8 +112,10 @@ def begin(
     partitions: int,
     ends: Sequence[Position],
 ) -> Drain:
-    """Write Kafka's ``ends`` into the drain (step 1), and return the drain in force.  Raise ``PartitionCountChanged``
-    if the contract is being changed, or was."""
+    """Write Kafka's ``ends`` into the drain (step 1), and return the newest drain.  Ends of partitions in ``new`` stay.
+
+    ``partitions``: the topic's number.  ``ends``: the end of each partition of the contract.  ``new_id``: makes write
+    ids.  Raise ``PartitionCountChanged`` if the drain is closed, or belongs to a later contract version."""
 
     def decide(found: Version | None) -> Drain | None:
         before = _of(store, contract, found)
@@ -137,8 +144,11 @@ def note_new(
     drain: Drain,
     at: Mapping[int, Position],
 ) -> None:
-    """Record where the old partitions end.  ``at`` has by partition the position of the first record that lies there only by
-    the topic's new number of partitions (step 2)."""
+    """Record where the old partitions end (step 2).  Write nothing if the drain is closed, or of another number of
+    partitions than ``drain``.
+
+    ``at``: for some partitions, the offset of the first record that belongs there only by the topic's number of
+    partitions."""
 
     def decide(found: Version | None) -> Drain | None:
         before = _of(store, contract, found)
@@ -159,17 +169,18 @@ def close(
     looked_at: Drain | None,
     ended: Drain,
 ) -> None:
-    """Close the drain (step 3).  If there is no drain yet, ``ended`` is written as the closed one.
+    """Close the drain (step 3).  If there is no drain yet, write ``ended`` as a closed one.
 
-    Raise ``ContractMismatch`` if the newest drain is another than ``looked_at``.
+    ``looked_at``: the result of ``read_drain`` by which the caller has found everything merged.  Raise
+    ``ContractMismatch`` if the newest drain is another one.
     """
 
     def decide(found: Version | None) -> Drain | None:
         before = _of(store, contract, found)
         if before != looked_at:
             raise ContractMismatch(
-                "ingest was started meanwhile and takes more of the old partitions. Nothing was changed: run the command "
-                "again"
+                "ingest has started since this command began, and consumes more of the old partitions. Nothing was "
+                "changed: run the command again"
             )
         if before is not None and before.closed:
             return None
@@ -179,13 +190,14 @@ def close(
 
 
 def check_open(contract: Contract, drain: Drain) -> None:
-    """Raise ``PartitionCountChanged`` unless the contract's partitions may still be drained.  ``drain`` is from
-    ``read_drain``."""
+    """Raise ``PartitionCountChanged`` if ``drain`` is closed, or belongs to a later contract version.
+
+    ``drain`` is the result of ``read_drain``."""
     if drain.closed or drain.contract_version > contract.version:
         raise PartitionCountChanged(
-            f"topic {contract.topic}: the contract that says {contract.partitions} partitions was altered, or is "
-            "about to be. Start this process again. If it ends here once more, `lancewal table alter --partitions "
-            f"{drain.partitions}` was interrupted: run that command again",
+            f"topic {contract.topic!r}: the number of partitions in the contract, {contract.partitions}, was altered "
+            "or is about to be. Start this process again. If it ends with this error once more, `lancewal table alter "
+            f"--partitions {drain.partitions}` was interrupted: run that command again",
             topic=contract.topic,
         )
 
@@ -201,5 +213,7 @@ def _of(store: ObjectStore, contract: Contract, found: Version | None) -> Drain 
         return None
     numbers = range(contract.partitions)
     if len(drain.to) != len(numbers) or any(partition not in numbers for partition in drain.new):
-        raise ObjectCorrupt(f"{where} is corrupt: it is of other partitions than the contract's", object=where)
+        raise ObjectCorrupt(
+            f"{where} is corrupt: it has other partitions than contract version {drain.contract_version}", object=where
+        )
     return drain

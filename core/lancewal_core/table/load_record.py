@@ -1,8 +1,8 @@
-"""The beginning of a bulk load: what had been merged when the load was named for the first time.
+"""The beginning of a bulk load: the generations that were merged when a load of this name began.
 
-Everything that is merged after the beginning is newer than the rows of the load, deletes above all.  A load that is
-repeated under the same name still knows of these merges.  The record is immutable and kept for ever: if a name were
-forgotten, its load would begin again.  Its key is ``paths.load_record``.
+Everything that is merged after the beginning is newer than the rows of the load, deletes above all.  The beginning is
+stored under the load's name, so that a repeated load still knows which merges came later.  The object is immutable and
+kept for ever: if it were deleted, a repeated load would have a later beginning.  Its key is ``paths.load_record``.
 """
 
 from __future__ import annotations
@@ -23,19 +23,20 @@ NAME_MAX = 200
 
 
 class LoadRecord(StoredVersion):
-    """The newest merged generation of each region (0: none)."""
+    """The newest merged generation of each region at the beginning of a load."""
 
     what = "beginning of a load"
     format: Version1 = 1
     began_at_ms: int
     topic_id: Word
-    """Topic id of the contract then: regions of another topic are not those of today."""
+    """Topic id of the contract when the load began.  Generations of another topic cannot be compared with these."""
     merged: dict[str, Annotated[int, Field(ge=0, le=2**63 - 1)]]
-    """Newest merged generations, by the region's name."""
+    """Region name to number of the newest merged generation.  0, or no such name: none was merged."""
 
     @classmethod
     def decode(cls, data: bytes, where: str) -> Self:
-        """Decode as every ``StoredVersion``.  ``ObjectCorrupt`` also if ``merged`` has a name that no region has."""
+        """Decode the object as ``StoredVersion`` does.  Raise ``ObjectCorrupt`` also if ``merged`` has a name that is
+        not a region's."""
         record = super().decode(data, where)
         try:
             for name in record.merged:
@@ -54,14 +55,14 @@ class LoadRecord(StoredVersion):
 def begin_load(
     store: ObjectStore, name: str, contract: Contract, record: LoadRecord, *, look_only: bool = False
 ) -> LoadRecord:
-    """Return the beginning of the load ``name``: ``record``, which is stored now, or the record of an earlier try.
-    With ``look_only``, nothing is stored.
+    """Return the beginning of the load ``name``: the stored one if the load has begun before, else ``record``, which is
+    stored now.  With ``look_only``, nothing is stored.
 
-    Raise ``InvalidInput`` for a name that is not valid, or a load of another topic.  Raise ``StoreUnavailable`` without
-    a verdict.
+    Raise ``InvalidInput`` for a name that is not valid, or if the load began with another topic.  Raise
+    ``StoreUnavailable`` if the outcome of the put stays unknown.
     """
     if len(name) > NAME_MAX:
-        raise InvalidInput(f"a load's name has at most {NAME_MAX} characters, this one {len(name)}")
+        raise InvalidInput(f"the load's name has {len(name)} characters; at most {NAME_MAX} are allowed")
     key = paths.load_record(name, contract.making)
     if look_only:
         found = store.get(key)
@@ -73,8 +74,8 @@ def begin_load(
     began = LoadRecord.decode(found, key)
     if began.topic_id != contract.topic_id:
         raise InvalidInput(
-            f"the load {name} began while the table's topic had id {began.topic_id}; now it has {contract.topic_id}, and "
-            "the deletes since then are not known. Give the load another name to begin again",
+            f"the load {name!r} began while the table's topic had id {began.topic_id!r}; now the topic has id "
+            f"{contract.topic_id!r}. Deletes since then are not known. Give the load another name to begin again",
             load=name,
         )
     return began

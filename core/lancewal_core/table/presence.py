@@ -1,6 +1,7 @@
-"""Whether a table is still at its place: services stop by name if it was deleted, or if another one was made there.
+"""Checks that a table is still at its place.  A service stops with an error of its own if the table was deleted
+(``TableMissing``), or if another table was made at its place (``TableReplaced``).
 
-Version 1 of the contract tells both.  Nobody changes it, and only the deletion of the table removes it.
+Version 1 of the contract shows both.  Nobody changes it, and only the deletion of the table removes it.
 """
 
 from __future__ import annotations
@@ -15,10 +16,13 @@ from lancewal_core.table.contract import Contract, decode_contract
 
 
 def check_present(store: ObjectStore, contract: Contract) -> None:
-    """Raise ``TableMissing`` if the table was deleted, and ``TableReplaced`` if another one was made at its place since.
+    """Raise ``TableMissing`` if the table was deleted, and ``TableReplaced`` if another one was made at its place
+    since.
 
-    This costs one request while the table is there.  Objects that were listed before are the table's own, since version 1
-    of its contract never comes back.  A damaged version 1 counts as there: whoever reads the contract names the damage.
+    This costs one request while the table is there.  If no error is raised, objects that were listed before this call
+    are the table's own, since a deleted version 1 never comes back.  A damaged version 1 counts as present: code that
+    reads the contract reports the damage.  Raise ``StoreInconsistent`` if a listing shows version 1, but the store
+    does not give it.
     """
     key, ours = paths.contract_version(FIRST_VERSION, None), contract.making
     data = store.get(key)
@@ -37,7 +41,7 @@ def check_present(store: ObjectStore, contract: Contract) -> None:
     if ours is None and store.get(paths.contract_version(contract.version, None)) is not None:
         return  # a contract without a making whose version 1 was deleted, while later versions are there
     if any(info.key == key for info in store.list(paths.contract_prefix(None))):
-        raise StoreInconsistent(f"the store lists {key}, and gives no such object", object=key)
+        raise StoreInconsistent(f"the store lists {key!r}, but has no such object when it is read", object=key)
     raise TableMissing(
         f"the table at {contract.place or 'this address'} was deleted while this process worked on it: {key} is gone. Nothing "
         "more is written. Bring the table's objects back, from a backup or the store's own versions. If it lies elsewhere "
@@ -47,16 +51,19 @@ def check_present(store: ObjectStore, contract: Contract) -> None:
 
 
 class Presence:
-    """Whether a table is at its place: ``look`` asks the store, and ``check`` raises what it found.  Threads may share this.
+    """Memory of a process of whether its table was deleted or replaced.  ``look`` asks the store, and ``check``
+    raises the error that ``look`` found.  Threads may share this.
 
-    A deleted table stays deleted for this process, whatever lies at its place later."""
+    Once ``look`` has found an error, ``check`` always raises one, whatever lies at the table's place later."""
 
     def __init__(self, store: ObjectStore, contract: Contract) -> None:
         self._store, self._contract = store, contract
         self._gone: TableMissing | TableReplaced | None = None
 
     def look(self) -> None:
-        """Ask the store, with one request, whether the table still exists.  Errors of the store are raised."""
+        """Ask the store whether the table is still there, and keep the answer for ``check``.
+
+        This costs one request while the table is there.  Only errors of the store are raised."""
         try:
             check_present(self._store, self._contract)
         except (TableMissing, TableReplaced) as error:
@@ -68,13 +75,13 @@ class Presence:
         return self._gone is not None
 
     def look_again(self) -> None:
-        """Look as ``look`` does, after an error that ends the work.  Errors of the store are passed over.
+        """Do as ``look`` does, but raise no error of lancewal.  For use after an error that ends the work.
 
-        While a folder is being deleted, what is left of it looks like damage, or like another table."""
+        That error may come from a table that is being deleted: its remains look like damage, or like another table."""
         with suppress(LancewalError):
             self.look()
 
     def check(self) -> None:
-        """Raise ``TableMissing`` or ``TableReplaced`` if ``look`` has met that."""
+        """Raise the ``TableMissing`` or ``TableReplaced`` that ``look`` has found, if any."""
         if self._gone is not None:
             raise self._gone

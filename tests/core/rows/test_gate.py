@@ -112,7 +112,7 @@ def test_an_older_contract_is_read_once_and_the_newest_never(tmp_path: Path, mon
     for version in (2, 1, 1, 2):
         assert contracts.of(newest, version).rows == newest.rows
     assert asked == [paths.contract_version(1, newest.making)]
-    with pytest.raises(ObjectCorrupt, match="WAL entries name this version"):
+    with pytest.raises(ObjectCorrupt, match="WAL entries may name this version"):
         contracts.of(newest, 3)
     made.close()
 

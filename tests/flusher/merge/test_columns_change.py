@@ -270,7 +270,7 @@ def test_a_contract_that_cannot_be_read_holds_up_its_region_alone(table: Flusher
     away = {key: table.store.get(key) or b""}
     table.store.delete([key])
     report = run_round(table.context(), OPEN_ROWS, RoundState(), 0.0)
-    with pytest.raises(ObjectCorrupt, match="WAL entries name this version"):
+    with pytest.raises(ObjectCorrupt, match="WAL entries may name this version"):
         report.raise_held()
     assert (table.states(0), table.states(1)) == (["FLUSHED"], ["MERGED"])
     table.put_back(away)

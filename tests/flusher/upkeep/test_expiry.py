@@ -458,7 +458,7 @@ def test_policies_are_changed_and_a_flusher_goes_on(table: FlusherTable) -> None
         altered = alter_terms(settings, terms)
         assert {name: getattr(altered, name) for name in terms} == terms
         check_contract(context)
-    with pytest.raises(InvalidInput, match=f"dead letters in the topic {topic} itself"):
+    with pytest.raises(InvalidInput, match=f"the topic '{topic}' is also the dead-letter topic"):
         alter_terms(settings, {"dead_letter_topic": topic})
     with pytest.raises(InvalidInput, match=r"dead_letter_topic .* expected the name of a topic.*Nothing was changed"):
         alter_terms(settings, {"dead_letter_topic": "dead\nletters"})

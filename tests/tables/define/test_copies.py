@@ -492,7 +492,7 @@ def test_a_contract_of_another_making_is_damage(tmp_path: Path) -> None:
     contract, store = attach(folder), open_store(str(folder))
     foreign = contract.model_copy(update={"version": 2, "making": "another"})
     store.put_if_absent(paths.contract_version(2, contract.making), encode_contract(foreign))
-    with pytest.raises(ObjectCorrupt, match="it says that it belongs to the making another"):
+    with pytest.raises(ObjectCorrupt, match="it says that its making is another"):
         read_contract(store, str(folder))
 
 
