@@ -1,27 +1,34 @@
 """The Lance table as the protocols need it: pinned versions, and commits with three outcomes.
 
+Words
+ - A commit *lands* when it becomes a table version.  Its *read version* is the version from which it was planned.
+ - ``Merge``, ``Update``, ``Rewrite`` and ``Project`` are Lance's kinds of transactions.
+ - A *physical row* is a row's number in its fragment, from 0, with deleted rows counted.  A *row address* is
+   ``fragment id << 32 | physical row`` (uint64).
+ - Fragments are passed as JSON text (Lance's ``FragmentMetadata``), so that values can be pickled and stored.
+
 Guarantees that an implementation gives
- 1. A ``PinnedTable`` never changes; it raises ``VersionGone`` once a clean-up removed its version.
- 2. ``commit`` lands whole or not at all.  ``Committed``: it landed as this version.  ``Conflicted``: it did not and
-    never will; plan again.  ``CommitLost``: no verdict, it may have landed; look for its uuid in the versions above.
-    Where the version read is gone, it does not land, and the answer is one of these two.
+ 1. A ``PinnedTable`` never changes.  It raises ``VersionGone`` once a clean-up has removed its version.
+ 2. ``commit`` lands whole or not at all.  ``Committed``: it landed as this version.  ``Conflicted``: it did not land
+    and never will; plan again.  ``CommitLost``: the outcome is unknown, and it may have landed; look for its uuid in
+    the later versions.  If the read version is gone, the commit does not land, and the outcome is ``Conflicted`` or
+    ``CommitLost``.
  3. Commits by ``Merge`` (``strict``) conflict with every merge from the same version.  Commits by ``Update`` conflict
     with commits that touch a common fragment, and are rebased over appends and index builds.  Commits by ``Rewrite``
-    (``rewritten``) do the same, but conflict with an index build in between too.
- 4. Whatever a commit does to fragments, queries by an index find the same rows.  An index knows which fragments it
-    covers, and rows of other fragments are scanned.  ``extend_index`` covers them again.
- 5. A commit with ``columns_written`` conflicts if an index of such a column has come since its read version, in every
-    version that had landed when ``commit`` was called.  Another index may land while Lance commits, or may be built
-    from an earlier version and land later.  Such an index does not cover the fragments, as in 4.  But one of its
-    segments holds their old values, which an extension would bring back.  Code that extends indexes must look for that
-    first (``fields_apart``).
- 6. Commits by ``Project`` (``change_columns``) are rebased over appends, updates, deletes, rewrites and index builds, and
-    these over them: values belong to fields by their ids.  They conflict with each other and with ``Merge``.
- 7. A change of columns with ``fragments`` is a ``Merge``: it conflicts with every commit since its read version that
-    brought or changed rows or columns, and every such commit from before it conflicts with it, but an append.
-
-Fragments travel as JSON text (Lance's ``FragmentMetadata``), so that values pickle and can be stored.  A *row address*
-is ``fragment id << 32 | physical row`` (uint64).
+    (``rewritten``) do the same, but also conflict with an index build that landed since their read version.
+ 4. Queries by an index find the rows that a scan finds, whatever commits do to fragments.  An index knows which
+    fragments it covers, and rows of other fragments are scanned.  ``extend_index`` makes the index cover these too.
+ 5. A commit with ``columns_written`` conflicts if an index of such a column was made since its read version and had
+    landed when ``commit`` was called.  Another index may land while Lance commits.  Or it may be built from an
+    earlier version and land later.  Such an index does not cover the changed fragments, so guarantee 4 holds.  But
+    one of its segments holds their old values, which an extension would bring back.  Code that extends indexes must
+    check for that first (``fields_apart``).
+ 6. Commits by ``Project`` (``change_columns``) are rebased over appends, updates, deletes, rewrites and index builds,
+    and these over them: values belong to fields by field id.  Two such commits conflict, and so do such a commit and
+    a ``Merge``.
+ 7. A change of columns with ``fragments`` is a ``Merge``.  It conflicts with every commit since its read version that
+    added or changed rows or columns.  Every such commit that was planned before it and lands after it conflicts with
+    it, except an append.
 """
 
 from __future__ import annotations
@@ -40,15 +47,16 @@ from lancewal_core.names import paths
 from lancewal_core.names.ids import TableVersion
 
 RowNumbers: TypeAlias = "Sequence[int] | npt.NDArray[np.int64]"
-"""Physical rows of one fragment."""
+"""Numbers of physical rows of one fragment."""
 ROW_ADDRESS = "_rowaddr"
+"""Name of the column with row addresses in scans."""
 FIELD_NOT_USED = -2
-"""Field id in a fragment's JSON for a column of a file that the fragment does not use."""
+"""Field id, in a fragment's JSON, of a column in a data file that the fragment does not use."""
 
 
 @dataclass(frozen=True, slots=True)
 class AllBut:
-    """All rows except those at these row addresses, which must ascend."""
+    """Argument of ``PinnedTable.scan``: all rows except those at these row addresses, which must ascend."""
 
     addresses: npt.NDArray[np.uint64]
 
@@ -59,15 +67,18 @@ class Fragment:
 
     fragment_id: int
     files: tuple[str, ...]
-    """Names of its data files in the table's data folder."""
+    """Names of the fragment's data files in the table's data folder."""
     physical_rows: int
+    """Number of physical rows, deleted ones included."""
     deleted_rows: int
     nbytes: int
-    """Bytes of its data files, as far as recorded."""
+    """Sum of the recorded sizes of the fragment's data files, in bytes.  Files without a recorded size count 0."""
     file_fields: tuple[tuple[int, ...], ...] = ()
-    """Ids of the fields that each data file holds, file by file; empty if each file holds all fields."""
+    """Ids of the fields that each data file holds, in the order of ``files``.  Empty: each file holds all fields.  An
+    empty entry: no file alone holds the values of a column."""
     deletion_file: str | None = None
-    """Name of the file that says which rows are deleted; no other deletion file of this fragment has it."""
+    """Id of the fragment's deletion file, which no other deletion file of the fragment has.  None: no row is
+    deleted."""
 
     @property
     def live_rows(self) -> int:
@@ -75,7 +86,7 @@ class Fragment:
 
 
 def key_file(fragment: Fragment, field_ids: Sequence[int]) -> str | None:
-    """Return the one data file of a fragment that holds all these fields; None if no single file does."""
+    """Return the name of the data file of a fragment that holds all these fields; None if no single file does."""
     if not fragment.file_fields:
         return fragment.files[0] if len(fragment.files) == 1 else None
     wanted = set(field_ids)
@@ -86,10 +97,10 @@ def key_file(fragment: Fragment, field_ids: Sequence[int]) -> str | None:
 
 
 def fields_apart(fragment: Fragment, field_ids: Iterable[int]) -> bool:
-    """Return whether one of these fields may have been written in place.
+    """Return whether one of these fields may have been rewritten by ``PinnedTable.write_columns``.
 
-    The fragment's first file has all fields that came with its rows.  A field that was written in place lies in another
-    file.  A column that was added later does so too, and no file tells the two apart."""
+    The fragment's first file has all fields that were written with its rows.  A rewritten field lies in a later file.
+    So does the field of a column that was added later; the files do not show which of the two it is."""
     later = {i for fields in fragment.file_fields[1:] for i in fields}
     return not later.isdisjoint(field_ids) or (not all(fragment.file_fields) and bool(fragment.file_fields))
 
@@ -105,7 +116,8 @@ def files_of(fragments: Iterable[str]) -> frozenset[str]:
 
 
 def rows_by_fragment(addresses: Iterable[int]) -> dict[int, list[int]]:
-    """Return the physical rows that row addresses name, by fragment id, in the order of the addresses."""
+    """Return the physical rows at row addresses, by fragment id.  The rows of a fragment are in the order of the
+    addresses."""
     found: dict[int, list[int]] = {}
     for address in addresses:
         found.setdefault(int(address) >> 32, []).append(int(address) & 0xFFFFFFFF)
@@ -118,9 +130,10 @@ def fragment_rows(fragment_json: str) -> int:
 
 
 def rows_of_fragments(fragments: Iterable[str], rows: range | None) -> Iterator[tuple[str, range | None]]:
-    """Yield each of these fragments that has some of ``rows``, which count over all fragments in order, and its rows.
+    """Yield each fragment that has some of ``rows``, with the physical rows that are chosen in it.
 
-    None stands for all rows."""
+    ``rows`` counts the physical rows of all fragments in order; None: all rows are chosen.  A yielded None means all
+    rows of the fragment."""
     begin = 0
     for fragment in fragments:
         end = begin + fragment_rows(fragment)
@@ -138,14 +151,16 @@ def fragment_live_rows(fragment_json: str) -> int:
 
 
 def hidden_by(fragment_json: str) -> Mapping[str, Any] | None:
-    """Return the deletion file of a fragment, as Lance describes it; None if no row is hidden."""
+    """Return the deletion file in a fragment's JSON, as Lance describes it; None if no row is hidden."""
     found: Mapping[str, Any] | None = json.loads(fragment_json).get("deletion_file")
     return found
 
 
 def fragment_objects(fragment_json: str) -> dict[str, int]:
-    """Return the keys of a fragment's objects in the table's own folder, with their sizes in bytes; 0 if a size is not
-    recorded."""
+    """Return the keys of a fragment's data files and deletion file in the table's own folder, with their sizes in
+    bytes.
+
+    A size that is not recorded is 0; this is so for each deletion file.  Files in other folders are left out."""
     content = json.loads(fragment_json)
     files = [file for file in content["files"] if file.get("base_id") is None]
     found = {f"{paths.DATA}{file['path']}": file.get("file_size_bytes") or 0 for file in files}
@@ -157,70 +172,79 @@ def fragment_objects(fragment_json: str) -> dict[str, int]:
 
 
 def fragment_bytes(fragment_json: str) -> int:
-    """Return the bytes of the data files of a fragment, as far as recorded."""
+    """Return the sum of the recorded sizes of a fragment's data files, in bytes."""
     return sum(file.get("file_size_bytes") or 0 for file in json.loads(fragment_json)["files"])
 
 
 def without_fields(fragment_json: str, gone: Collection[int]) -> str:
-    """Return a fragment whose files no longer say that they have these fields.
+    """Return the JSON of a fragment without the fields whose ids are in ``gone``.
 
-    The values stay in the files.  If another program adds a column, which may get such an id, they are not its values."""
+    The values stay in the data files, but no field refers to them.  Lance may give such an id to a column that another
+    program adds; without this change the old values would show in that column."""
     found = json.loads(fragment_json)
     return json.dumps({**found, "files": files_without_fields(found["files"], gone)})
 
 
 def files_without_fields(files: Iterable[Mapping[str, Any]], gone: Collection[int]) -> list[dict[str, Any]]:
-    """Return the files without these fields.  A file that has no other field is left out, as Lance does it."""
+    """Return data files, in the form of a fragment's JSON, without the fields whose ids are in ``gone``.  A file that
+    has no other field is left out, as Lance does it."""
     left = [{**file, "fields": [FIELD_NOT_USED if i in gone else i for i in file["fields"]]} for file in files]
     return [file for file in left if any(i != FIELD_NOT_USED for i in file["fields"])]
 
 
 @dataclass(frozen=True, slots=True)
 class TableCommit:
-    """One commit: the new and changed fragments and the properties that go with them."""
+    """A commit that changes rows: new and changed fragments, as JSON, and the properties of the transaction."""
 
     read_version: TableVersion
+    """Version from which the commit was planned."""
     new_fragments: tuple[str, ...]
     updated_fragments: tuple[str, ...]
     removed_fragment_ids: tuple[int, ...]
     properties: Mapping[str, str]
     strict: bool
-    """Commit as ``Merge`` with the full fragment list: used while the table has no fragment, and so no sentinel."""
+    """Whether to commit as ``Merge`` with ``new_fragments`` as all fragments.  For a table without fragments, which
+    has no sentinel."""
     rewritten: tuple[str, ...] = ()
-    """Fragments to commit as ``Rewrite``, by ascending id: ``new_fragments`` hold their live rows in this order, and
-    nothing else changes."""
+    """Old fragments (JSON) of a commit as ``Rewrite``, by ascending id.  ``new_fragments`` hold their live rows in this
+    order, and nothing else changes."""
     columns_written: tuple[str, ...] = ()
-    """Columns that ``write_columns`` wrote in ``updated_fragments``: indexes of them no longer cover these fragments."""
+    """Names of the columns that ``write_columns`` wrote in ``updated_fragments``.  Indexes of these columns no longer
+    cover these fragments."""
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnsCommit:
     """A commit that changes the table's columns.
 
-    Columns and members of structs are added, with nulls in all rows, renamed, dropped and put into another order.  Types
-    of fields that stay do not change.  A column gets another type by another id, and by files of its values
-    (``PinnedTable.write_widened``), which ``fragments`` name."""
+    The commit can add columns and members of structs, with nulls in all rows.  It can rename, drop and reorder them.  A
+    field that keeps its id keeps its type.  To get another type, a column gets another id and new data files with its
+    values (``PinnedTable.write_widened``), which ``fragments`` name."""
 
     read_version: TableVersion
+    """Version from which the commit was planned."""
     schema: pa.Schema
-    """All columns of the new version, in its order; those added are nullable."""
+    """All columns of the new version, in its order.  Added columns must be nullable."""
     field_ids: Mapping[str, tuple[int, ...]]
-    """Per column its id and, depth first, those of its nested fields.  A field that stays keeps its id."""
+    """Column name to the ids of its field and, depth first, of its nested fields.  A field that stays keeps its id."""
     properties: Mapping[str, str]
     mark: str | None = None
-    """The mark, which the new version and all after it show (``columns_mark``); None: they show none."""
+    """Text that ``columns_mark`` returns for the new version and later ones (``columns.Mark``); None: it returns
+    None."""
     fragments: tuple[str, ...] | None = None
-    """All fragments of the new version.  None: those of the version read, and of what landed since."""
+    """All fragments of the new version, as JSON.  None: the fragments stay, including those that landed since the read
+    version."""
 
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """The commit landed, as this version.  ``pinned`` is the opened version, if it is at hand."""
+    """The commit landed as ``version``.  ``pinned`` is this version, or None if it was not opened."""
 
     version: TableVersion
     pinned: PinnedTable | None = field(default=None, compare=False)
     far_rows: tuple[int, ...] = field(default=(), compare=False)
-    """Addresses of rows that the index cannot take, so that it was built without them."""
+    """After ``rebuild_index``: addresses of rows that the index was built without, since it cannot hold their
+    vectors."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,7 +260,8 @@ class CommitLost:
 
     cause: str
     far_rows: tuple[int, ...] = ()
-    """Addresses of rows that the index cannot take, after an extension.  ``rebuild_index`` goes on without them."""
+    """After ``extend_index``: addresses of rows because of which the extension failed, since the index cannot hold
+    their vectors.  ``rebuild_index`` leaves them out."""
 
 
 CommitOutcome = Committed | Conflicted | CommitLost
@@ -244,75 +269,80 @@ CommitOutcome = Committed | Conflicted | CommitLost
 
 @dataclass(frozen=True, slots=True)
 class RewriteBounds:
-    """Bounds of rewriting fragments, and the form of the new ones."""
+    """Bounds for rewriting fragments: memory, and sizes of the new files."""
 
     batch_bytes: int
-    """Approximate bytes of the rows in one batch."""
+    """Approximate bytes of the rows in one batch in memory."""
     buffer_bytes: int
-    """Most bytes that are read ahead of the writer."""
+    """Most bytes that are read before they are written."""
     file_rows: int
+    """Number of rows after which the next data file begins."""
     file_bytes: int
-    """Approximate bytes at which a new data file begins; the field above is the limit in rows."""
+    """Approximate number of bytes after which the next data file begins."""
     copy: bool
-    """Copy pages unchanged if no row is deleted and the files allow it; otherwise rows are decoded and encoded."""
+    """Whether to copy the files' pages unchanged if no row is deleted and the files allow it.  Otherwise rows are
+    decoded and encoded."""
 
 
 @dataclass(frozen=True, slots=True)
 class TableIndex:
-    """A secondary index.  A query asks all its segments, and scans fragments that none of them covers."""
+    """A secondary index.  A query searches all segments of the index, and scans fragments that no segment covers."""
 
     name: str
     segments: tuple[frozenset[int], ...]
-    """Live fragments that each segment covers, oldest segment first."""
+    """Ids of the live fragments that each segment covers, oldest segment first."""
     columns: frozenset[str] = frozenset()
-    """Top-level columns that the index covers, whole or in part."""
+    """Top-level columns that the index is over, whole or by a member of a struct."""
     row_bytes: float = 0.0
-    """Stored bytes of a row in the index; 0 if Lance does not say."""
+    """Average stored bytes that a row takes in the index; 0 if Lance does not report the size."""
     kind: str = ""
     """Lance's name of the index type, e.g. ``BTree``, ``Inverted``, ``IVF_PQ``."""
     named: tuple[frozenset[int], ...] = ()
-    """Fragments that each segment names, also those that are gone."""
+    """Ids of the fragments that each segment names, including fragments that no longer exist."""
     versions: tuple[int, ...] = ()
-    """Per index segment: table version of its oldest entries; for a merged segment, the oldest of its parts."""
+    """For each segment, the table version from which its oldest entries were built."""
     extends_alone: bool = True
-    """Whether Lance can make a segment of uncovered rows only.  Otherwise an extension takes in at least one segment."""
+    """Whether an extension can make a segment of only the uncovered rows.  Otherwise it must replace at least one older
+    segment."""
 
     @property
     def covered(self) -> frozenset[int]:
-        """Live fragments that one of the segments covers."""
+        """Ids of the live fragments that at least one segment covers."""
         return frozenset[int]().union(*self.segments)
 
 
 @dataclass(frozen=True, slots=True)
 class RewrittenFragments:
-    """New fragments of a ``Rewrite``.  They hold the live rows of the old ones, in their order."""
+    """One replacement in a ``Rewrite``: the new fragments hold the live rows of the old fragments, in the same
+    order."""
 
     old_ids: tuple[int, ...]
     """Ids of the old fragments, in the order of their rows."""
     new_files: tuple[str, ...]
-    """One data file of each new fragment, in the order of their rows.  Transactions do not know ids that a commit gave."""
+    """Name of the first data file of each new fragment, in the order of their rows.  A transaction does not have the
+    ids that the commit gave to new fragments."""
 
 
 @dataclass(frozen=True, slots=True)
 class TransactionInfo:
-    """Transaction that made a version.  ``operation`` is Lance's name of its kind, e.g. ``Update``, ``Append``,
-    ``Restore``."""
+    """Transaction that made a version."""
 
     operation: str
+    """Lance's name for the kind of the transaction, e.g. ``Update``, ``Append``, ``Restore``."""
     read_version: int
-    """Version that the transaction read.  For a rebased commit it is the version right below, not the one it was
-    computed from."""
+    """Version from which the transaction was planned.  If Lance has rebased it, the version right before the new
+    one."""
     properties: Mapping[str, str] = field(default_factory=dict)
     restored: int | None = None
-    """Version whose content a ``Restore`` brought back."""
+    """Version whose content a ``Restore`` brought back; None for other transactions."""
     rewritten: tuple[RewrittenFragments, ...] = ()
-    """Fragments that a ``Rewrite`` replaced."""
+    """Replacements of fragments by a ``Rewrite``; empty for other transactions."""
 
 
 @dataclass(frozen=True, slots=True)
 class TransactionUnreadable:
-    """The version exists, but Lance's Python binding cannot convert its transaction (a compaction that rewrote an
-    index)."""
+    """The version exists, but Lance's Python package cannot read its transaction.  One case is a compaction that
+    rewrote an index."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -325,17 +355,18 @@ TransactionResult = TransactionInfo | TransactionUnreadable | TransactionGone
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """A branch: a separate table, whose first version is one of the table's."""
+    """A Lance branch: a sequence of versions of its own, which begins at a version of the table."""
 
     name: str
     version: TableVersion
     """Version of the table at which the branch began."""
     notes: Mapping[str, str] = field(default_factory=dict)
-    """Metadata of the branch, as ``note_branch`` wrote it."""
+    """Metadata of the branch, which ``note_branch`` writes."""
 
 
 COLUMNS_MARK = b"lancewal.columns"
-"""Key in the metadata of the table's schema.  Lance keeps it through commits of all kinds but restore and overwrite."""
+"""Key of ``ColumnsCommit.mark`` in the metadata of a version's schema.  Commits of all kinds keep it, except restore
+and overwrite."""
 
 
 class PinnedTable(Protocol):
@@ -352,14 +383,14 @@ class PinnedTable(Protocol):
 
     @property
     def file_format(self) -> str:
-        """The version of Lance's file format, such as 2.2."""
+        """Version of Lance's file format that the table uses, such as 2.2."""
 
     @property
     def field_ids(self) -> Mapping[str, tuple[int, ...]]:
-        """Lance's ids of each column's field and, depth first, of its nested fields."""
+        """Column name to Lance's ids of its field and, depth first, of its nested fields."""
 
     def fragments(self) -> Sequence[Fragment]:
-        """Live fragments by ascending id."""
+        """Return the live fragments by ascending id."""
 
     def fragment_ids(self) -> npt.NDArray[np.int64]:
         """Return the ids of the live fragments, ascending; for many fragments this is faster than ``fragments``."""
@@ -368,24 +399,25 @@ class PinnedTable(Protocol):
         """Return a live fragment."""
 
     def fragment_json(self, fragment_id: int) -> str:
-        """Return a live fragment unchanged, to be listed in a commit."""
+        """Return a live fragment as JSON, exactly as Lance has it, so that a commit can list it unchanged."""
 
     def indexes(self) -> Sequence[TableIndex]:
-        """Secondary indexes that users have made."""
+        """Return the secondary indexes that users have made."""
 
     @property
     def stable_row_ids(self) -> bool:
         """Whether rows keep their ids when fragments are rewritten."""
 
     def updated_rows(self) -> frozenset[tuple[int, int]]:
-        """Return pairs of versions, for rows that were updated and kept their row id.
+        """Return pairs ``(version that made a row, version that updated it most recently)`` for updated rows.
 
-        The first version of a pair made such a row, the second updated it last.  Empty for tables without stable row
-        ids.  There an updated row is another row, or lies where ``fields_apart`` finds it.
+        Only live rows count that kept their row id.  The result is empty for tables without stable row ids.  There an
+        update makes another row, or writes a file that ``fields_apart`` finds.
         """
 
     def unrewritable_fragments(self) -> frozenset[int]:
-        """Return the live fragments that must not be rewritten: queries by an index would be wrong afterwards."""
+        """Return the ids of live fragments that must not be rewritten, since queries by an index would be wrong
+        afterwards."""
 
     def scan(
         self,
@@ -397,14 +429,15 @@ class PinnedTable(Protocol):
         with_row_address: bool = False,
         batch_rows: int | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """Yield live rows.  With ``with_row_address`` the last column is ``_rowaddr`` (uint64).
+        """Yield live rows, in any order.  With ``with_row_address`` the last column is ``ROW_ADDRESS`` (uint64).
 
-        A range of ``rows`` limits the scan to these physical rows of the one fragment in ``fragment_ids``.  A table
-        with stable row ids must not be scanned with a range.
+        ``filter``: condition in SQL.  ``fragment_ids``: only these fragments are scanned; None: all.  A range as
+        ``rows`` limits the scan to these physical rows of the one fragment in ``fragment_ids``.  A table with stable
+        row ids must not be scanned with a range.
         """
 
     def take(self, addresses: pa.Array, columns: Sequence[str]) -> pa.Table:
-        """Return rows by address, in the order given."""
+        """Return the live rows at these row addresses, in the order given."""
 
     def all_rows(self, fragment_id: int, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Yield all physical rows of a fragment in their order, deleted ones too."""
@@ -413,130 +446,140 @@ class PinnedTable(Protocol):
         """Return the physical rows that the fragment's deletion vector hides, in any order."""
 
     def hide_rows(self, fragment_id: int, rows: RowNumbers) -> str | None:
-        """Write a deletion vector that adds these physical rows; return the fragment's new JSON, None if no row is
-        left."""
+        """Write a deletion vector that hides these physical rows too.  Return the fragment's JSON with it; None if no
+        row would be left."""
 
     def column_bytes(self, fragment_id: int, columns: Sequence[str]) -> Mapping[str, int] | None:
-        """Return the bytes of each of these columns in a fragment's files; None if ``write_columns`` must not be used
-        on the fragment."""
+        """Return the stored bytes of each of these columns in a fragment.  Return None if ``write_columns`` must not be
+        used on the fragment."""
 
     def write_columns(self, fragment_id: int, rows: npt.NDArray[np.int64], values: pa.Table, fragment_json: str) -> str:
-        """Rewrite columns of a fragment, as one more data file: these live physical rows with these values, all others
-        unchanged.
+        """Rewrite the columns of ``values`` in a fragment, as one more data file.  Return the fragment's JSON with this
+        file.
 
-        ``fragment_json`` is the fragment unchanged, or as ``hide_rows`` gave it; the result has its deletion vector.
-        Raises ``VersionGone`` if a clean-up was faster, ``RewriteFailed`` if the columns could not be rewritten.
+        ``rows`` are live physical rows, which get ``values``; all other rows keep theirs.  ``fragment_json`` is the
+        fragment's JSON, unchanged or as ``hide_rows`` returned it.  Its deletion vector stays in the result.  Raise
+        ``VersionGone`` if a clean-up removed the version during the call.  Raise ``RewriteFailed`` if the columns could
+        not be rewritten.
         """
 
     def write_widened(self, fragment_id: int, schema: pa.Schema, field_ids: Mapping[str, Sequence[int]]) -> str:
-        """Write columns of a fragment again, with the wider types in ``schema`` and these ids, as one more data file:
-        all physical rows.  Return the fragment's JSON with that file.
+        """Write the columns of ``schema`` again for all physical rows of a fragment, as one more data file.  Return the
+        fragment's JSON with this file.
 
-        Raises ``VersionGone`` if a clean-up was faster, ``RewriteFailed`` if the columns could not be rewritten.
+        ``schema`` has the wider types.  ``field_ids`` has the new ids: by column name those of its field and, depth
+        first, of its nested fields.  Raise ``VersionGone`` if a clean-up removed the version during the call.  Raise
+        ``RewriteFailed`` if the columns could not be rewritten.
         """
 
 
 def columns_mark(pinned: PinnedTable) -> str | None:
-    """Return the mark of the version's columns, in the form of ``columns.Mark``; None if it has none."""
+    """Return the text that names the change which gave a version its columns (``columns.Mark``); None if it has
+    none."""
     metadata: dict[bytes, bytes] = pinned.schema.metadata or {}
     mark = metadata.get(COLUMNS_MARK)
     return None if mark is None else mark.decode(errors="replace")
 
 
 class StoredTable(Protocol):
-    """The table: its newest version, and past ones.  Raises ``StoreUnavailable`` if the store does not answer."""
+    """The table: its newest version, and past ones.  All methods raise ``StoreUnavailable`` if the store does not
+    answer."""
 
     def newest(self) -> PinnedTable: ...
 
     def at(self, version: int) -> PinnedTable:
-        """Open a version.  Raise ``VersionGone`` if it was cleaned up."""
+        """Open a version.  Raise ``VersionGone`` if a clean-up has removed it."""
 
     def opened(self, version: int) -> PinnedTable:
-        """Open as ``at`` does, but without a request if the version is open here.  If the version is gone, only a later
-        read of missing files shows that."""
+        """Return a version as ``at`` does, but without a request if this object has opened it most recently.
+
+        If the version was removed since, only a later read of missing files shows that."""
 
     def versions(self) -> Sequence[TableVersion]:
         """Return all versions that exist, tagged ones too, in any order."""
 
     def commit_time(self, version: int) -> int:
-        """Return when the version was committed: milliseconds since 1970, by the clock of the process that committed
-        it.
+        """Return the time when the version was committed: milliseconds since 1970, by the clock of the process that
+        committed it.
 
-        This reads the version's manifest.  Raises ``VersionGone`` if there is none.
+        This reads the version's manifest.  Raise ``VersionGone`` if there is none.
         """
 
     def stored_versions(self) -> Mapping[TableVersion, int]:
-        """Return ``versions`` by one listing, each with the time since which it exists, by the store's clock (Unix
-        ms)."""
+        """Return ``versions``, each with the time when it was stored: milliseconds since 1970, by the store's clock.
+        This costs one listing."""
 
     def remove_versions(self, versions: Sequence[TableVersion]) -> None:
-        """Remove versions and the files that only they need, but never the newest, nor one that a tag or a branch
-        needs.
+        """Remove versions and the files that only they need.  The newest version, and versions that a tag or a branch
+        needs, stay.
 
-        Files that no version has named stay for days, since a commit may be about to name them."""
+        Files that no version has named yet stay for days, since a commit may be about to name them."""
 
     def branches(self, beginning: str = "") -> Sequence[Branch]:
-        """Return all branches that can be read, by name.  Without branches this costs one listing.
+        """Return all branches that can be read, sorted by name.  Without branches this costs one listing.
 
-        ``beginning``: only those whose names begin with it, at the cost of one listing and of a request for each."""
+        ``beginning``: only branches whose names begin with this text.  They cost one listing, and a request each."""
 
     def find_branch(self, name: str) -> Branch | None:
-        """Return the branch of this name; None if there is none, or it cannot be read.  This costs one request."""
+        """Return the branch of this name; None if there is none, or if it cannot be read.  This costs one request."""
 
     def names_fault(self) -> ObjectCorrupt | None:
-        """Return why the names of branches and tags cannot all be read; None if they can.
+        """Return the error that says why not all names of branches and tags can be read; None if all can be read.
 
-        While they cannot, nobody knows which versions they need."""
+        While there is an error, nobody knows which versions branches and tags need."""
 
     def branch(self, name: str) -> StoredTable:
-        """Return a branch as a table.  Its versions go on from the version at which it began.
+        """Return a branch as a table.  Its version numbers continue from the version at which the branch began.
 
         If the branch does not exist, ``newest`` raises ``TableMissing``, and ``at`` raises ``VersionGone``."""
 
     def create_branch(self, name: str, version: TableVersion) -> bool:
         """Begin a branch at a version, which stays as long as the branch does.  Return False if the name is taken.
 
-        Raises ``VersionGone`` if the version does not exist.  A clean-up that had begun before may take the version
-        nevertheless.  So the caller must look for the version afterwards.
+        Raise ``VersionGone`` if the version does not exist.  A clean-up that began before this call may still remove
+        the version.  So the caller must check afterwards that the version exists.
         """
 
     def note_branch(self, name: str, notes: Mapping[str, str]) -> None:
-        """Replace the branch's metadata."""
+        """Replace the branch's metadata by ``notes``."""
 
     def drop_branch(self, name: str) -> bool:
-        """Remove a branch and all objects that only it needs, also leftovers of an interrupted ``create_branch``.
+        """Remove a branch and all objects that only it needs.  This also removes what an interrupted ``create_branch``
+        has left.
 
-        Return False if nothing of the branch exists.  Raise the error of ``names_fault`` while there is one: another
-        branch may need the same objects."""
+        Return False if nothing of the branch exists.  Raise the error of ``names_fault`` while there is one, since
+        another branch may need the same objects."""
 
     def transaction(self, version: int) -> TransactionResult: ...
 
     def write_rows(self, rows: pa.Table, field_ids: Mapping[str, Sequence[int]] | None = None) -> tuple[str, ...]:
-        """Write rows as data files of the table that no version refers to yet; return fragments as JSON.
+        """Write rows as data files that no version refers to yet, and return their fragments as JSON.
 
-        A version reads columns of a file by their field ids, whatever their names were.  ``field_ids`` has those of each
-        column, nested ones included, depth first, and the table need not have them.  None: those of the table.
+        ``field_ids``: by column name the ids of its field and, depth first, of its nested fields; None: those of the
+        table.  A version reads the columns of a file by these ids, whatever names they have in the file.  The table
+        need not have the fields.
         """
 
     def files_missing(self, files: Sequence[str]) -> Sequence[str]:
-        """Return those of the named data files that are not in the data folder."""
+        """Return the names in ``files`` of data files that do not exist in the table's data folder."""
 
     def read_unadopted(
         self, fragments: Sequence[str], columns: Sequence[str], rows: range | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """Yield rows of fragments that ``write_rows`` wrote and no version refers to.
+        """Yield rows of fragments (JSON) that ``write_rows`` wrote and that no version refers to.
 
-        ``rows`` chooses some of all their rows, counted over the fragments in order.  ``ObjectMissing`` names a lost
-        file."""
+        ``rows`` chooses some of all rows, counted over the fragments in order; None: all rows.  Raise
+        ``ObjectMissing``, which names the file, if a file is lost."""
 
     def file_bytes(self, files: Sequence[str]) -> Sequence[int]:
-        """Return the sizes of the named data files in bytes.  Raises ``VersionGone`` if a file is missing."""
+        """Return the sizes of the named data files in bytes.  Raise ``VersionGone`` if a file is missing."""
 
     def rewrite(self, version: int, fragment_ids: Sequence[int], bounds: RewriteBounds) -> tuple[str, ...]:
-        """Rewrite the live rows of a version's fragments, as data files that no version refers to; return fragments as
-        JSON.
+        """Write the live rows of a version's fragments again, as data files that no version refers to yet.  Return
+        the new fragments as JSON.
 
-        Raises ``VersionGone`` if a clean-up was faster, ``RewriteFailed`` if the fragments could not be rewritten.
+        Raise ``VersionGone`` if a clean-up removed the version during the call.  Raise ``RewriteFailed`` if the
+        fragments could not be rewritten.
         """
 
     def commit(self, commit: TableCommit) -> CommitOutcome: ...
@@ -544,23 +587,24 @@ class StoredTable(Protocol):
     def change_columns(self, commit: ColumnsCommit) -> CommitOutcome: ...
 
     def extend_index(self, name: str, merged_segments: int) -> CommitOutcome:
-        """Let an index cover all rows of the newest version, by one new segment for rows that no segment covers yet.
+        """Make an index cover all rows of the newest version, by one new segment for the rows that no segment covers
+        yet.
 
-        The new segment takes in the newest ``merged_segments`` segments too.  ``CommitLost``: the call failed, and
+        The new segment also replaces the newest ``merged_segments`` segments.  ``CommitLost``: the call failed, and
         nobody knows whether the commit landed.
         """
 
     def rebuild_index(self, name: str) -> CommitOutcome:
-        """Rebuild an index from the newest version's rows, with the parameters that it has.  One segment takes the
-        place of all its segments.
+        """Rebuild an index from the newest version's rows, with its present parameters.  One segment replaces all its
+        segments.
 
-        Outcomes are those of ``extend_index``; also ``CommitLost`` if the parameters are not known.  Rows that the
-        index cannot take are left out, by address."""
+        The outcomes are as for ``extend_index``.  If the parameters are not known, nothing is built, and the outcome is
+        ``CommitLost``.  Rows whose vectors the index cannot hold are left out (``Committed.far_rows``)."""
 
 
 def index_in_between(read: PinnedTable, table: StoredTable, commit: TableCommit) -> Conflicted | None:
-    """Return ``Conflicted`` if an index of a column that the commit writes has come since the version read (guarantee
-    5); else None.  Lance would rebase the commit over such an index."""
+    """Return ``Conflicted`` if an index of a column in ``commit.columns_written`` was made since the version ``read``
+    (guarantee 5); else None.  Lance itself would rebase the commit over such an index."""
     if not commit.columns_written:
         return None
     newest = table.newest()
@@ -572,19 +616,19 @@ def index_in_between(read: PinnedTable, table: StoredTable, commit: TableCommit)
         over = _ids(index, newest)
         if (index.name, over) not in known and not over.isdisjoint(written):
             return Conflicted(
-                f"index {index.name} of version {newest.version} is over a column that a commit read at version "
-                f"{read.version} writes in place"
+                f"index {index.name!r} of version {newest.version} is over a column that the commit writes in place. The "
+                f"index was made after version {read.version}, from which the commit was planned"
             )
     return None
 
 
 def _ids(index: TableIndex, pinned: PinnedTable) -> frozenset[int]:
-    """Return the ids of the columns that the index covers: a column may be renamed in between."""
+    """Return the field ids of the columns that the index is over.  Ids stay when a column is renamed."""
     return frozenset(pinned.field_ids[name][0] for name in index.columns)
 
 
 def version_exists(table: StoredTable, version: TableVersion) -> bool:
-    """Return whether this version still exists; False if it was cleaned up."""
+    """Return whether this version still exists; False if a clean-up has removed it."""
     try:
         return table.at(version).version == version
     except VersionGone:
@@ -592,6 +636,7 @@ def version_exists(table: StoredTable, version: TableVersion) -> bool:
 
 
 def raise_file_lost(table: StoredTable, error: VersionGone, *versions: TableVersion) -> None:
-    """Raise ``ObjectMissing`` instead of ``error`` if all these versions still exist: then the last one lacks a file."""
+    """Raise ``ObjectMissing`` from ``error`` if all these versions still exist: then the one given last lacks a file.
+    Otherwise return."""
     if all(version_exists(table, version) for version in versions):
         raise ObjectMissing(f"table version {versions[-1]} refers to a file that is gone: {error}") from error

@@ -1,8 +1,9 @@
-"""Indexes over columns that were written in place, by an older merge or by a user: upkeep finds them, and makes them right.
+"""Indexes over columns that were written in place, by an older merge or by a user: upkeep finds them, and makes them
+right.
 
-Nothing of this is done by a merge any more.  The states are made as they came about: by a commit with ``columns_written``, by
-Lance's own ``merge_insert``, ``update`` and ``optimize_indices``, or by an index that is built while a merge is under way.
-What queries must find is said by a dict of the rows.
+Nothing of this is done by a merge any more.  The states are made as they came about: by a commit with
+``columns_written``, by Lance's own ``merge_insert``, ``update`` and ``optimize_indices``, or by an index that is
+built while a merge is under way.  What queries must find is said by a dict of the rows.
 """
 
 from __future__ import annotations
@@ -192,8 +193,8 @@ def test_columns_written_in_place_before(table: DoubtfulTable, afterwards: str) 
 
 
 def test_an_index_that_lands_while_a_merge_commits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Between the look at the indexes and Lance's commit, and built before it but landing behind: answers are right, and
-    upkeep makes sure that they stay so."""
+    """Between the look at the indexes and Lance's commit, and built before it but landing behind: answers are right,
+    and upkeep makes sure that they stay so."""
     table = DoubtfulTable(tmp_path, indexes=False)
     commit = lance.LanceDataset.commit
     late = table.dataset
@@ -325,7 +326,7 @@ def test_an_index_built_anew_keeps_its_parameters(tmp_path: Path) -> None:
     table.dataset.create_scalar_index("text", "MINHASHLSH", name="other")
     outcome = LanceTable(table.uri).rebuild_index("other")
     assert isinstance(outcome, CommitLost)
-    assert "parameters of index other, of kind MinHashLsh. Build it again yourself" in outcome.cause
+    assert "parameters of index 'other', of kind MinHashLsh: " in outcome.cause
     table.close()
 
 

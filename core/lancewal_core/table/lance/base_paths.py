@@ -1,8 +1,9 @@
-"""Base paths of a Lance table: other folders in which, by its manifest, some of its files lie, as in a shallow clone.
+"""Base paths of a Lance table: other folders in which some of its files lie according to its manifest, as in a shallow
+clone.
 
-Anybody who can write a table's manifest could make it name any file that its readers may read.  That file's rows would
-be shown, and copied into the table's own folder.  So a table with a base path outside its own folder is refused, unless
-the caller that opens it allows such paths.
+Anybody who can write a table's manifest could make it name any file that the table's readers may read.  Reads would
+show that file's rows, and compaction would copy them into the table's folder.  So a table with a base path outside
+its own folder is refused, unless the caller that opens it allows such paths.
 """
 
 from __future__ import annotations
@@ -14,10 +15,10 @@ from lancewal_core.errors import BasePathsRefused
 from lancewal_core.store.address import local_folder, split_address
 
 BasePaths: TypeAlias = Literal["refuse", "allow"]
-"""Handling of a table with base paths outside its own folder."""
+"""Handling of a table with base paths outside its own folder: ``refuse`` to open it, or ``allow`` it."""
 
 _PLAIN = re.compile(r"(/(?!\.{1,2}(/|$))[A-Za-z0-9._=-]+)*/?")
-"""Parts of a path that may follow the table's own folder."""
+"""Pattern of the rest of a base path after the table's own folder: plain names, without ``.`` and ``..``."""
 _SHOWN = 3
 
 
@@ -33,9 +34,9 @@ def check_base_paths(dataset: Any, uri: str) -> None:
         )
     if outside:
         raise BasePathsRefused(
-            f"version {dataset.version} of {uri} says that files of it lie in other folders: "
-            f"{', '.join(repr(path[:200]) for path in outside[:_SHOWN])}. If it is a shallow clone of a table that you trust: "
-            "table.base_paths (LANCEWAL_TABLE__BASE_PATHS), or the argument or option base_paths: allow",
+            f"version {dataset.version} of {uri} says that some of its files lie in other folders: "
+            f"{', '.join(repr(path[:200]) for path in outside[:_SHOWN])}. If it is a shallow clone of a table that you trust, "
+            "set table.base_paths (LANCEWAL_TABLE__BASE_PATHS), or the argument or option base_paths, to 'allow'",
             version=dataset.version,
         )
 

@@ -1,9 +1,10 @@
-"""Branches of a Lance data set.  Lance makes and drops branches.  Leftovers of an interrupted call of Lance are dropped
-here.
+"""Branches of a Lance data set.  Lance makes and drops branches.  This module also drops what an interrupted call of
+Lance has left.
 
-If an object among the names of branches and tags is neither, Lance's listings and clean-ups fail as a whole.
- 1. ``all`` then reads the names one by one, and leaves out names that it cannot read.
- 2. ``fault`` names such an object.  Nothing that a branch may need is deleted while there is one.
+Lance stores each name of a branch or tag as an object.  If one of these objects is neither, Lance's listings and
+clean-ups fail as a whole.
+ 1. ``all`` then reads the objects one by one, and leaves out those that it cannot read.
+ 2. ``fault`` names such an object.  While there is one, no version and no branch is removed.
 """
 
 from __future__ import annotations
@@ -37,17 +38,17 @@ _LOOKS = 10
 _REF = ".json"
 _NAMED_MAX = 3
 _KEY_MAX = 200
-"""Longest key that is asked for.  A local folder refuses a longer name."""
+"""Longest key that ``find`` asks for.  A local folder refuses longer names; ``find`` then lists all branches."""
 _PARTS = (paths.VERSIONS, paths.TRANSACTIONS, paths.DELETIONS, paths.INDICES, paths.DATA)
-"""Folders of a branch that are dropped.  The branch's whole folder is not dropped, since the folder of ``a`` holds a
-branch ``a/b`` too."""
+"""Folders that are emptied when a branch is dropped.  The branch's whole folder is not, since branch ``a/b`` lies in
+the folder of branch ``a``."""
 
 
 @dataclass(slots=True, eq=False)
 class Branches:
-    """Branches of the data set at ``uri``; see ``StoredTable`` for what each call promises.
+    """Branches of the data set at ``uri``.  ``StoredTable`` says what its methods of similar names promise.
 
-    ``newest`` and ``at`` open versions of the data set.  ``objects`` opens its folder."""
+    ``newest`` and ``at`` open the newest and a given version of the data set.  ``objects`` opens its folder."""
 
     uri: str
     newest: Callable[[], Any]
@@ -104,13 +105,15 @@ class Branches:
         )
 
     def beginning(self, text: str) -> Sequence[Branch]:
-        """Read the branches whose names begin with ``text`` one by one, with a request for each."""
+        """Return the branches whose names begin with ``text``, sorted by name.  This costs a listing, and a request for
+        each."""
         begins = f"{paths.BRANCH_REFS}{quote(text, safe='', errors='replace')}"
         read = [self._read(key) for key in self._refs(paths.BRANCH_REFS) if key.startswith(begins)]
         return sorted((branch for branch in read if branch is not None), key=lambda branch: branch.name)
 
     def _read(self, key: str) -> Branch | None:
-        """Return the branch of this key; None if there is none, or if it cannot be read: ``fault`` names it then."""
+        """Return the branch in the object ``key``.  Return None if there is no object, or if it cannot be read; then
+        ``fault`` names it."""
         try:
             data = self.objects().get(key)
             return None if data is None else _branch(key, data)
@@ -118,7 +121,8 @@ class Branches:
             return None
 
     def _odd(self) -> Sequence[str]:
-        """Return the keys that Lance takes for names of branches or tags and cannot read."""
+        """Return the keys of objects that Lance takes for branches or tags but cannot read.  Only keys that still
+        exist at the end of the call count."""
         odd = set()
         for prefix, parse in ((paths.BRANCH_REFS, _branch), (paths.TAG_REFS, _check_tag)):
             for key in self._refs(prefix):
@@ -133,9 +137,9 @@ class Branches:
         return sorted(odd.intersection(info.key for info in self.objects().list(paths.REFS)))
 
     def _refs(self, prefix: str) -> Sequence[str]:
-        """Return the keys of the names below ``prefix``, and the keys inside a folder that is named like one.
+        """Return the keys below ``prefix`` that Lance takes for branches or tags: those that end with ``.json``.
 
-        Lance cannot read such a folder either."""
+        Keys inside a folder whose name ends with ``.json`` are returned too, since Lance fails on such a folder."""
         keys = (info.key for info in self.objects().list(prefix))
         return [key for key in keys if key.removeprefix(prefix).split("/")[0].endswith(_REF)]
 
@@ -184,7 +188,8 @@ class Branches:
         return there or bool(left)
 
     def find(self, name: str) -> Branch | None:
-        """Read one branch by its name, with one request.  Lance's own look lists all branches, and reads each."""
+        """Return a branch by its name; None if there is none, or if it cannot be read.  This costs one request,
+        unless the name is very long.  Lance's own lookup lists all branches and reads each."""
         key = f"{paths.BRANCH_REFS}{quote(name, safe='', errors='replace')}{_REF}"
         if len(key) > _KEY_MAX:
             return next((branch for branch in self.all() if branch.name == name), None)
@@ -193,9 +198,7 @@ class Branches:
 
 
 def _branch(key: str, data: bytes) -> Branch:
-    """Return the branch in an object.  Raises ``JsonFault`` if the object is not a branch, and Lance does not read it
-    either.
-    """
+    """Return the branch in an object.  Raise ``JsonFault`` if the object is not a branch that Lance can read."""
     name, found = _parsed(key, paths.BRANCH_REFS, data)
     version, _ = found.whole("parentVersion"), found.whole("createAt")
     return Branch(name, TableVersion(version), _notes(found))

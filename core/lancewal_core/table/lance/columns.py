@@ -1,8 +1,10 @@
-"""Rewriting columns of one fragment: a data file of these columns alone, which takes their place in the fragment.
+"""Rewriting columns of one fragment: a new data file of these columns alone, which replaces their values in the
+fragment.
 
 Guarantees
- 1. The file holds every physical row of the fragment, in its order, deleted ones too.  No version refers to it.
- 2. Memory is bounded by batches of rows and twice the new values, not by the fragment.
+ 1. The file holds every physical row of the fragment, in its order, deleted ones too.  No version refers to the file
+    yet.
+ 2. Memory is bounded by batches of rows and twice the new values, not by the size of the fragment.
 
 ``LanceFragment.update_columns`` makes the same file by a hash join of the fragment with the new values.  For half of
 250,000 rows that took 300 ms.  This takes 27 ms (Lance 14), since the rows are known by their places.
@@ -34,10 +36,12 @@ def write_column_file(
     fragment: Mapping[str, Any],
     files: LanceFileSession,
 ) -> dict[str, Any]:
-    """Return ``fragment``, a JSON form, with one more file: all its rows of the columns in ``schema``.
+    """Write the columns in ``schema`` of all rows of a fragment as one more file.  Return ``fragment``, its JSON,
+    with this file.
 
-    ``field_ids`` has the ids of each column, nested ones too, depth first (``PinnedTable.field_ids``).
-    Raise ``ValueError`` if the file does not have the form that the format demands.
+    ``batches``: the columns' values for all physical rows.  ``field_ids``: the ids of each column's field and, depth
+    first, of its nested fields (``PinnedTable.field_ids``).  Raise ``ValueError`` if Lance has written another number
+    of rows or columns than expected.
     """
     held = {i for file in fragment["files"] for i in file["fields"]}
     columns = trees(RowSchema(schema, (), (), tuple(tuple(field_ids[column]) for column in schema.names)))
@@ -57,8 +61,8 @@ def write_column_file(
     fields = next((ids for ids in forms if len(ids) == len(opened.columns)), None)
     if fields is None or opened.num_rows != fragment["physical_rows"]:
         raise ValueError(
-            f"{place} has {opened.num_rows} rows in {len(opened.columns)} columns, not {fragment['physical_rows']} in "
-            f"{len(forms[0])}"
+            f"data file {place!r} was written with {opened.num_rows} rows in {len(opened.columns)} columns. Expected were "
+            f"{fragment['physical_rows']} rows in {' or '.join(map(str, sorted({len(form) for form in forms})))}"
         )
     major, minor = dataset.data_storage_version.split(".")
     new = {
@@ -74,17 +78,20 @@ def write_column_file(
 
 
 def _with_columns(column: Tree, held: Collection[int], file_format: str) -> list[int]:
-    """Return the ids of a column's fields that have a column of their own in a file.
+    """Return the ids of those fields of a column that a data file stores as columns of their own.
 
-    Which ones have one differs by format and type, so it is as in the files that are there.  If none of these has the
-    column, because it was added: in format 2.0 each field, later those that have no other fields in them."""
+    The file format and the type decide which fields these are.  So return the fields in ``held``, the ids that the
+    fragment's files have.  If no file has the column, since it was added later, return all fields in format 2.0.  In
+    later formats, return the fields that have no fields inside."""
     fields = list(column.all())
     there = [tree.id for tree in fields if tree.id in held]
     return there or [tree.id for tree in fields if file_format == "2.0" or not tree.within]
 
 
 def overlaid(batches: Iterable[pa.RecordBatch], rows: npt.NDArray[np.int64], values: pa.Table) -> Iterable[pa.Table]:
-    """Yield the batches one after the other, with ``values`` at ``rows``."""
+    """Yield the batches in order, with ``values`` in place of their values at ``rows``.
+
+    ``rows`` are row numbers over all batches, in the order of ``values``."""
     order = np.argsort(rows)
     rows, values = rows[order], values.take(pa.array(order)).combine_chunks()
     start = 0

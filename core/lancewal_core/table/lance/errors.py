@@ -1,16 +1,18 @@
 """Translation of Lance's errors: the store's fault, a file that is gone or damaged, rows that cannot be written.
 
 Guarantees
- 1. Where the store or stored bytes are at fault, the error is one of ours: ``StoreUnavailable``, ``VersionGone``,
-    ``ObjectCorrupt``.  This includes a panic of Lance's Rust code, which is not an ``Exception`` in Python.
+ 1. If the store or stored bytes are at fault, the error is one of lancewal's: ``StoreUnavailable``, ``StoreRefused``,
+    ``VersionGone``, ``ObjectCorrupt``.  This includes a panic of Lance's Rust code, which is not an ``Exception`` in
+    Python.
  2. A filter that fails on a row (a division by zero, a cast) is ``InvalidInput``.  The error of any other wrong request
     of the caller is not translated.
- 3. An error of a write never says that a file is damaged.  It is ``StoreUnavailable`` if the store is at fault, else
-    ``WriteFailed``.
+ 3. An error of a write never says that a file is damaged.  It is ``StoreUnavailable`` or ``StoreRefused`` if the
+    store is at fault, else ``WriteFailed``.
 
-Lance has no type for damage, and its files have no checksum.  A file that does not decode ends in invalid input, an I/O
-error, an internal error or a panic.  These come as OSError, ValueError, RuntimeError or ArrowInvalid.  Only the error's
-text tells damage from other faults (own measurement: a thousand flips of single bits).
+Lance has no error type for damage, and its files have no checksum.  If a file cannot be decoded, Lance reports
+invalid input, an I/O error, an internal error or a panic.  In Python these are OSError, ValueError, RuntimeError,
+ArrowInvalid or ``PanicException``.  Only the error's text distinguishes damage from other faults (own measurement: a
+thousand flips of single bits).
 """
 
 from __future__ import annotations
@@ -34,24 +36,25 @@ from lancewal_core.process.library_errors import first_line
 from lancewal_core.store.refusal import refusal, what_to_set
 
 READ_ERRORS = (OSError, pa.ArrowInvalid)
-"""Errors of a read.  Lance raises a fault of the store as OSError or, when it opens a data set, as ValueError with
-``IO_ERROR``.  Errors of a stream of batches come through Arrow's C interface, as ArrowInvalid."""
+"""Error types by which a read says that a file is missing.  Lance raises a fault of the store as OSError or, when it
+opens a data set, as ValueError with ``IO_ERROR``.  Errors of a stream of batches come through Arrow's C interface, as
+ArrowInvalid."""
 IO_ERROR = "LanceError(IO)"
 _NOT_FOUND = "not found"
 _PANIC = "PanicException"
-"""Name of a class that each Rust library has for itself, and that cannot be imported."""
+"""Name of the error class of a Rust panic.  Each Rust library has a class of its own, which cannot be imported."""
 _STORE = re.compile(
     r"Generic \w+ error|error sending request|object store error|\(os error (?!22\))\d+\)", re.IGNORECASE
 )
-"""Words of a fault of the store, or of the operating system, as on a full disk.  EINVAL is not one: no place in a sound
-file is a wrong argument."""
+"""Pattern in messages about a fault of the store or of the operating system, such as a full disk.  EINVAL (22) is
+left out: it comes from a damaged offset in a file."""
 _BEYOND_ITS_END = re.compile(
     r"failed to fill whole buffer|range not satisfiable|invalidrange|wanted range starting"
     r"|invalid range \d+\.\.\d+ for object of size",
     re.IGNORECASE,
 )
-"""Words of a store that was asked for bytes which the object does not have.  An offset stored in the file was damaged,
-or the file's end is gone."""
+"""Pattern in messages of a store that was asked for bytes which the object does not have.  An offset stored in the
+file is damaged, or the file's end is missing."""
 _DAMAGE = re.compile(
     r"corrupt file|file size is too small|failed to decode protobuf|not appear to be a lance file|panicked with message"
     r"|encountered internal error|terminated before end of stream|references parent id|does not have sufficient data"
@@ -65,9 +68,9 @@ _FILTER = re.compile(r"Error applying filter expression to batch: (?:(?:Arrow|Ex
 def reading(act: str, file: str | None = None, *, names_nothing: bool = False) -> Iterator[None]:
     """Translate Lance's errors of a read (``read_error``); ``act`` names the read in messages.
 
-    With ``file``, one data file of an unmerged flush is read, and nothing is computed with its rows.  So any fault that
-    is not the store's is the file's.  With ``names_nothing``, no column and no index is asked for by name.  So a thing
-    that is not found is a file."""
+    ``file``: the read only decodes this data file of an unmerged flush.  So any fault that is not the store's is the
+    file's.  ``names_nothing``: the read asks for no column and no index by name.  So if Lance does not find something,
+    it is a file."""
     try:
         yield
     except BaseException as error:  # a panic is no Exception
@@ -114,7 +117,7 @@ def write_error(error: BaseException, act: str) -> LancewalError:
 
 
 def says_gone(error: BaseException) -> bool:
-    """Return whether an error says that a file is missing.  If the bucket is missing, nothing is known of its files."""
+    """Return whether an error says that a file is missing; False if the whole bucket is missing."""
     text = str(error)
     return _NOT_FOUND in text.lower() and refusal(text) is StoreUnavailable
 
@@ -126,8 +129,10 @@ def is_panic(error: BaseException) -> bool:
 def read_error(
     error: BaseException, act: str, file: str | None = None, *, names_nothing: bool = False
 ) -> BaseException:
-    """Return the error to raise instead of Lance's; Lance's own error if neither the store nor a file is at fault.
-    Parameters are those of ``reading``."""
+    """Return the error to raise instead of Lance's ``error``.  Return ``error`` itself if neither the store nor a
+    file nor the filter is at fault, or if it is one of lancewal's.
+
+    The other parameters are as in ``reading``."""
     if isinstance(error, LancewalError):
         return error
     text = str(error)
@@ -152,7 +157,7 @@ def read_error(
 def file_corrupt(file: str, error: BaseException) -> ObjectCorrupt:
     """Return the error for a damaged data file of an unmerged flush."""
     return ObjectCorrupt(
-        f"data file {file} is corrupt: Lance cannot decode it: {first_line(error)}; {FLUSH_DAMAGED}", file=file
+        f"data file {file!r} is corrupt: Lance cannot decode it: {first_line(error)}; {FLUSH_DAMAGED}", file=file
     )
 
 

@@ -1,7 +1,8 @@
-"""A Lance schema with fields whose ids we choose.
+"""Lance schemas with field ids that lancewal chooses.
 
-Lance's Python names a schema's fields, and takes them back, as protobuf messages in depth-first order (what pickling a
-``LanceSchema`` uses).  A field that is there already keeps its message, so nothing that Lance notes beside it is lost.
+Lance's Python package gives a schema's fields as protobuf messages in depth-first order, and makes a schema of such
+messages.  (Pickling of a ``LanceSchema`` uses both.)  A field that exists already keeps its message, so nothing else
+that Lance stores in it is lost.
 """
 
 from __future__ import annotations
@@ -22,10 +23,11 @@ def with_fields(
     field_ids: Mapping[str, Sequence[int]],
     metadata: Mapping[bytes, bytes | None] = MappingProxyType({}),
 ) -> LanceSchema:
-    """Return the fields of ``schema``, in its order, with these ids: per column its own and, depth first, those within.
-    The metadata of ``base`` stays, and ``metadata`` is set; None removes a key.
+    """Return a Lance schema with the fields of ``schema``, in its order, and the ids in ``field_ids``.
 
-    A field of ``base`` with the same id only changes its name and place.  Others are new, and nullable."""
+    ``field_ids``: by column name the ids of its field and, depth first, of its nested fields.  A field of ``base`` with
+    the same id only changes its name and place.  Others are as in ``schema``.  The metadata of ``base`` stays, with
+    ``metadata`` set on it; None removes a key."""
     base_metadata, *old = _messages(base)
     known = {field.id: field for field in map(LanceField.FromString, old)}
     fields = [LanceField.FromString(message) for message in _messages(LanceSchema.from_pyarrow(schema))[1:]]
@@ -47,6 +49,6 @@ def with_fields(
 
 
 def _messages(schema: LanceSchema) -> tuple[str, *tuple[bytes, ...]]:
-    """Return the metadata as JSON, and a message for each field."""
+    """Return the schema's metadata as JSON, and a protobuf message for each field."""
     found: tuple[str, *tuple[bytes, ...]] = schema.__reduce__()[1]  # type: ignore[assignment] # as pickle calls it
     return found

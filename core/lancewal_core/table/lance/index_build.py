@@ -1,9 +1,9 @@
-"""Parameters by which a secondary index of a Lance data set was built, as far as Lance tells them, and building it once
-more.
+"""Rebuilding secondary indexes of a Lance data set, with the parameters by which they were built, as far as Lance
+reports these.
 
-Lance tells the index's kind and its own parameters in two places: the index's description, and its statistics.  Neither
-place has all parameters.  The description of a full text index leaves out a user's own stop words, which the statistics
-have.  The parameters of training (samples, iterations) are Lance's defaults when an index is built again.
+Lance reports an index's kind and parameters in two places: the index's description, and its statistics.  Neither place
+has all parameters.  For example, the description of a full text index leaves out a user's own stop words, which the
+statistics have.  Parameters of training (samples, iterations) are not stored; a rebuilt index uses Lance's defaults.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _CONFIGURED = {
     "ZoneMap": ("ZONEMAP", ("rows_per_zone",)),
     "BloomFilter": ("BLOOMFILTER", ("number_of_items", "probability")),
 }
-_NOTHING_TOLD = "none of its segments covers a row, so nothing tells its parameters"
+_NOTHING_TOLD = "none of its segments covers a row, so Lance does not report its parameters"
 TOKENIZER = frozenset(
     (
         "base_tokenizer", "language", "max_token_length", "lower_case", "stem", "remove_stop_words", "custom_stop_words",
@@ -47,42 +47,44 @@ _TEXT = TOKENIZER | {"with_position", "block_size"}
 
 @dataclass(frozen=True, slots=True)
 class IndexBuild:
-    """Parameters to build an index once more."""
+    """Parameters for rebuilding an index."""
 
     name: str
     kind: str
-    """Kind as pylance calls it, or as Lance does where pylance has no such kind."""
+    """Kind of the index as pylance takes it, e.g. ``BTREE``; Lance's own name for a kind that pylance cannot build."""
     path: tuple[str, ...]
-    """The column, and below it the members of structs."""
+    """Name of the indexed column, followed by the names of struct members if a member is indexed.  Empty if unknown."""
     parameters: Mapping[str, Any]
+    """Keyword arguments for pylance, beside column, kind and name."""
     segments: int
+    """Number of the index's segments."""
     not_reported: str = ""
-    """Parameters that Lance does not tell."""
+    """Parameters that Lance does not report and that will have Lance's defaults, as text; empty if there are none."""
     unknown: str = ""
-    """Reason why the index cannot be built again from what is known; empty if it can."""
+    """Reason why lancewal cannot rebuild the index; empty if it can."""
     damaged: bool = False
-    """True if the index's files cannot be read; ``unknown`` then says so."""
+    """Whether the index's files cannot be read; ``unknown`` then says so."""
 
     @property
     def sql(self) -> str:
-        """The column as SQL names it."""
+        """Column or member as an SQL expression."""
         return ".".join(f"`{name}`" for name in self.path)
 
     @property
     def column(self) -> str:
-        """The column as pylance takes it."""
+        """Column or member in the form that pylance takes."""
         return self.sql if len(self.path) > 1 else self.path[0]
 
     @property
     def call(self) -> str:
-        """Call that builds the index again, as text for people."""
+        """Python call that rebuilds the index, as text for people."""
         method = "create_index" if self.kind.startswith("IVF_") else "create_scalar_index"
         more = "".join(f", {key}={value!r}" for key, value in self.parameters.items())
         return f"{method}({self.column!r}, {self.kind!r}, name={self.name!r}, replace=True{more})"
 
 
 def index_builds(dataset: Any) -> tuple[IndexBuild, ...]:
-    """Return how all indexes that users have made were built, sorted by name."""
+    """Return the builds of all indexes that users have made, sorted by name."""
     found = [d for d in dataset.describe_indices() if not d.name.startswith(SYSTEM_INDEX)]
     return tuple(_build_of(dataset, description) for description in sorted(found, key=lambda d: d.name))
 
@@ -94,7 +96,8 @@ def index_build(dataset: Any, name: str) -> IndexBuild | None:
 
 
 def build_again(dataset: Any, build: IndexBuild) -> None:
-    """Build an index over all rows of the data set's version; one commit puts it in the place of all segments."""
+    """Rebuild an index over all rows of the version ``dataset``.  One commit replaces all segments of the index by
+    one."""
     column = build.column
     if build.kind.startswith("IVF_"):
         dataset.create_index(column, build.kind, name=build.name, replace=True, **build.parameters)
@@ -106,29 +109,28 @@ def build_again(dataset: Any, build: IndexBuild) -> None:
 
 
 def known_build(dataset: Any, name: str) -> IndexBuild:
-    """Return how an index is built again.  ``ValueError`` if the index is gone, or if not all its parameters are
-    known."""
+    """Return the build of an index.  Raise ``ValueError`` if the index is gone, or if lancewal cannot rebuild it."""
     build = index_build(dataset, name)
     if build is None or build.unknown:
         kind, why = ("", "it is gone") if build is None else (f", of kind {build.kind}", build.unknown)
         raise ValueError(
-            f"lancewal does not know all parameters of index {name}{kind}. Build it again yourself, with replace=True and its "
-            f"own parameters. Until then queries by it may find rows by old values ({why})"
+            f"lancewal does not know all parameters of index {name!r}{kind}: {why}. Build it again yourself, with "
+            "replace=True and its own parameters. Until then queries by it may find rows by old values"
         )
     return build
 
 
 def meets_far_rows(error: BaseException) -> bool:
-    """Return whether Lance gave up an index because of a vector that is too long (``far_rows``)."""
+    """Return whether Lance could not build an index because of a vector that is too long (``far_rows``)."""
     return _NO_PARTITION in str(error).lower()
 
 
 def far_rows(dataset: Any, build: IndexBuild, fragment_ids: Sequence[int] | None = None) -> npt.NDArray[np.uint64]:
-    """Return the addresses of rows that an index by ``l2`` cannot take: the squared length of the vector is beyond
-    float32.
+    """Return the ascending addresses of *far rows*: rows that a vector index with metric ``l2`` cannot hold.  The
+    squared length of their vectors exceeds float32.
 
-    Lance leaves out vectors that are null, infinite or NaN.  For one vector that is too long it gives up the whole
-    index (Lance 14).
+    Lance leaves out vectors that are null, infinite or NaN.  One vector that is too long makes Lance give up the whole
+    build (Lance 14).  ``fragment_ids``: only these fragments are searched; None: all.
     """
     found = [np.zeros(0, np.uint64)]
     with reading(f"looking for vectors that index {build.name} cannot take"):
@@ -151,14 +153,14 @@ def far_rows(dataset: Any, build: IndexBuild, fragment_ids: Sequence[int] | None
 def build_without(
     dataset: Any, build: IndexBuild, left_out: npt.NDArray[np.uint64], drop: Callable[[str], object]
 ) -> LanceOperation.CreateIndex:
-    """Build the same index over all rows but ``left_out``; return the operation that puts it in the place of all
-    segments.
+    """Rebuild an index over all rows but ``left_out``.  Return the operation whose commit replaces all segments of the
+    index.
 
-    The new index covers the fragments of these rows, so that the next extension does not meet the rows again.  ``drop``
-    deletes an object of the data set.
+    ``left_out``: row addresses.  The new index says that it covers the fragments of these rows, so that the next
+    extension does not read the rows again.  ``drop`` deletes the object of the data set with a given key.
 
-    Lance reads all rows of a version.  So the rows are hidden in a version outside the table's history: no reader finds
-    it, and it is deleted afterwards.
+    Lance always builds an index over all live rows of a version.  So the rows are hidden in a detached version, which
+    no reader finds, and which is deleted afterwards.
     """
     changed, gone = [], []
     for fragment in np.unique(left_out >> np.uint64(32)).tolist():
@@ -219,7 +221,7 @@ def _build_of(dataset: Any, description: Any) -> IndexBuild:
     else:
         unknown = f"lancewal does not know the parameters {sorted(details)} of this kind"
     if told is None:
-        unknown = "a file of it is damaged or gone, so its statistics cannot be read, which have its parameters"
+        unknown = "a file of it is damaged or gone, so Lance cannot read the statistics that have its parameters"
     path = paths[0] if paths else ()
     return IndexBuild(
         description.name,
@@ -276,10 +278,11 @@ def _vector(told: Mapping[str, Any], details: Mapping[str, Any]) -> tuple[dict[s
 
 
 def _statistics(dataset: Any, name: str) -> Mapping[str, Any] | None:
-    """Return the statistics of the index's segment with most partitions, else of the oldest segment that has any.
+    """Return Lance's statistics of the index segment that has most partitions; if none has partitions, of the first
+    one.
 
-    None if files of the index cannot be read.  Lance says nothing of a segment that covers no row any more.  A small
-    segment may have fewer partitions than the index was made with.
+    Return None if files of the index cannot be read.  Return an empty mapping if no segment covers a row, since Lance
+    reports nothing about such segments.  A small segment may have fewer partitions than the index was made with.
     """
     try:
         with reading(f"reading index {name}", names_nothing=True):
@@ -290,7 +293,7 @@ def _statistics(dataset: Any, name: str) -> Mapping[str, Any] | None:
 
 
 def _path(fields: Sequence[Any], wanted: int) -> tuple[str, ...]:
-    """Return the names down to a field; empty if no field has this id."""
+    """Return the path of names to the field with the id ``wanted``, outermost first; empty if no field has this id."""
     for field in fields:
         if field.id() == wanted:
             return (field.name(),)

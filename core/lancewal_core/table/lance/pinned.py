@@ -33,15 +33,16 @@ _ROW_ID = "_rowid"
 _CREATED_AT = "_row_created_at_version"
 _UPDATED_AT = "_row_last_updated_at_version"
 _BY_PATH = ("Inverted", "IVF_")
-"""Kinds of index for which Lance finds a member of a struct in every call."""
+"""Prefixes of index kinds that Lance can extend by a new segment alone even if they cover a member of a struct."""
 _BLOCKED_ONE_OF = 50
-"""Lance leaves rows out of a scan if at most one row of this many is left out, which costs less.  With more of them it
-takes longer: Lance reads the rows in between, piece by piece."""
+"""A scan has Lance leave out rows if at most one row in this many is left out, else ``RowMask`` does it.  Lance takes
+less time for few rows.  For many rows it takes longer, since it reads the rows in between piece by piece."""
 _READ_AHEAD_BYTES = 128 << 20
-"""Most bytes that a scan reads before their rows are asked for.  Lance's own bound is 2 GiB, and it reads more
-fragments side by side the more cores there are."""
+"""Most bytes that a scan reads ahead.  Lance's own bound is 2 GiB, and Lance reads the more fragments at the same
+time the more cores there are."""
 _TAKEN_ONE_BY_ONE = 5_000
-"""Most rows that are read faster one by one.  More rows are read faster by a scan of the fragments that hold them."""
+"""Most rows that ``take`` reads one by one, which is faster for few rows.  More rows are read faster by a scan of their
+fragments."""
 
 
 class LancePinnedTable:
@@ -50,7 +51,8 @@ class LancePinnedTable:
     def __init__(
         self, dataset: Any, deletions: Callable[[], DeletionFiles], files: Callable[[], LanceFileSession]
     ) -> None:
-        """``deletions`` opens the deletion files in the table's folder, ``files`` its other files."""
+        """``dataset``: the opened ``lance.LanceDataset``.  ``deletions`` opens the deletion files in the table's
+        folder, and ``files`` its other files."""
         self._opened = dataset
         self._deletions = deletions
         self._files = files
@@ -112,7 +114,7 @@ class LancePinnedTable:
         return [self._index(i) for i in self.described_indexes() if not i.name.startswith(SYSTEM_INDEX)]
 
     def described_indexes(self) -> Sequence[Any]:
-        """Indexes as Lance describes them."""
+        """Return Lance's descriptions of all indexes, including its own system indexes."""
         if self._described is None:
             self._described = tuple(self._dataset.describe_indices())
         return self._described
@@ -209,10 +211,9 @@ class LancePinnedTable:
                 yield _of_live_rows(batch, mask, with_row_address) if ours or mask is not None else batch
 
     def _allowed(self, fragment_ids: Sequence[int] | None, rows: range) -> bytes:
-        """Return an allow list of rows of one fragment, in the form in which Lance stores it: a bitmap for each
-        fragment."""
+        """Return the allow list that limits a scan to ``rows`` of the one fragment, in Lance's binary form."""
         if fragment_ids is None or len(fragment_ids) != 1 or self._dataset.has_stable_row_ids:
-            raise ValueError("rows are of one fragment, of a table whose row ids are addresses")
+            raise ValueError("a range of rows needs exactly one fragment id, and a table without stable row ids")
         allowed = BitMap(rows).serialize()
         return struct.pack("<III", 1, fragment_ids[0], len(allowed)) + allowed
 
@@ -235,13 +236,13 @@ class LancePinnedTable:
         places = pc.index_in(wanted[ROW_ADDRESS], found[ROW_ADDRESS].combine_chunks())
         if places.null_count:
             raise VersionGone(
-                f"version {self.version}: an address that the read uses has no live row any more", version=self.version
+                f"version {self.version}: a row that the read needs is no live row of the version", version=self.version
             )
         return found.select(list(columns)).take(places)
 
     def _listable(self, addresses: pa.ChunkedArray) -> pa.ChunkedArray:
-        """Return the numbers that Lance compares an allow list with: addresses, or row ids if the table has stable
-        ones."""
+        """Return the numbers by which Lance's allow list names these rows: their row ids if the table has stable
+        ones, else their addresses."""
         if not self._dataset.has_stable_row_ids:
             return addresses
         fragments = np.unique(addresses.to_numpy() >> np.uint64(32)).tolist()
@@ -314,13 +315,14 @@ class LancePinnedTable:
         return found
 
     def _sizes_of_columns(self, name: str) -> Sequence[int]:
-        """Return the bytes of columns by their indexes in the file, from its footer."""
+        """Return the stored bytes of each column of a data file, by its index in the file.  Only the file's footer is
+        read."""
         with self._reading(f"reading the footer of data file {name}"):
             columns = self._files().open_reader(data_file(name)).metadata().columns
         return [sum(buffer.size for page in column.pages for buffer in page.buffers) for column in columns]
 
     def index_file(self, name: str) -> LanceFileReader:
-        """Open a file of an index, by its name in the folder of indexes."""
+        """Open a file of an index.  ``name``: its path within the table's folder of indexes."""
         with self._reading(f"reading index file {name}"):
             return self._files().open_reader(f"{INDICES}{name}")
 
@@ -360,7 +362,9 @@ class LancePinnedTable:
         field_ids: Mapping[str, Sequence[int]],
         fragment_json: str,
     ) -> str:
-        """Write a file of columns for a fragment, and return the fragment's JSON with it."""
+        """Write a data file with the columns of ``schema`` for a fragment, and return the fragment's JSON with it.
+
+        ``rows`` are the values of all physical rows."""
         with writing(f"writing {act}"):
             written = write_column_file(
                 self._dataset, field_ids, schema, rows, json.loads(fragment_json), self._files()
@@ -370,7 +374,8 @@ class LancePinnedTable:
 
 @contextmanager
 def _rewriting(act: str, version: TableVersion) -> Iterator[None]:
-    """Raise ``RewriteFailed`` for what Lance does not write, and errors of the store as they are."""
+    """Turn Lance's errors of a write into ``RewriteFailed``.  If the store is unavailable, raise
+    ``StoreUnavailable``."""
     try:
         yield
     except (OSError, RuntimeError, TypeError, ValueError, WriteFailed) as error:
@@ -396,15 +401,17 @@ def _fragment(metadata: Any) -> Fragment:
 
 
 def _fragments_ahead(fragments: Sequence[Fragment]) -> int:
-    """Return how many fragments to read side by side: few large ones, or many small ones, each of which first costs a
-    request or two."""
+    """Return how many fragments a scan reads at the same time: 2 to 16, fewer the larger they are.
+
+    Many small fragments are read together, since each costs a request or two first."""
     nbytes = max(sum(f.nbytes for f in fragments) // max(len(fragments), 1), 1)
     return min(max(_READ_AHEAD_BYTES // (2 * nbytes), 2), 16)
 
 
 def _of_live_rows(batch: pa.RecordBatch, mask: RowMask | None, with_row_address: bool) -> pa.RecordBatch:
-    """Return the rows without those that the mask hides, and without deleted ones, which have no row id.  The id is
-    dropped too."""
+    """Return the rows of ``batch`` that are live and that ``mask`` keeps, without the row ids.
+
+    A deleted row has no row id."""
     kept = batch
     live: npt.NDArray[np.bool_] | None = None
     if _ROW_ID in batch.schema.names:

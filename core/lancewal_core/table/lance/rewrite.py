@@ -1,15 +1,15 @@
-"""Rewriting fragments of a Lance version, by Lance's own compaction tasks over fragments of our choice.
+"""Rewriting fragments of a Lance version, by Lance's own compaction tasks over fragments that the caller chooses.
 
 Guarantees
  1. The new data files hold the live rows of these fragments, with their stable row ids if the table has such.  No
-    version refers to the files.
- 2. Memory is bounded by ``RewriteBounds``, not by the size of the fragments.  Measured with rows of 1,536 floats, a
-    rewrite of 540 MB takes 190 to 300 MB beside what the process has, and 100 MB where pages are copied.  The width of
-    rows is estimated from their types, their files and the first rows of the largest fragments.  Wider rows after those
-    are not foreseen.
+    version refers to the files yet.
+ 2. Memory is bounded by ``RewriteBounds``, not by the size of the fragments.  With rows of 1,536 floats, a rewrite of
+    540 MB was measured to take 190 to 300 MB more memory, and 100 MB if pages are copied.  Rows are assumed to be as
+    wide as their types, their files and the first rows of the largest fragments show.  Much wider rows later take
+    more memory.
 
-Lance's planner bundles only neighbours and counts rows; its tasks take any fragments of one version, and travel as
-JSON.
+Lance's planner only puts neighbouring fragments together, and by numbers of rows.  A task, which is made from JSON
+here, takes any fragments of one version.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from lance.optimize import Compaction, CompactionOptions, CompactionTask
 from lancewal_core.table.protocol import RewriteBounds
 
 _BATCH_ROWS = 32_768
-"""Rows of a batch.  With 8,192 rows Lance cut texts into up to ten times as many pages.  Compacting 5 million rows then
-took 5.1 s instead of 3.6, and a scan after it 3 % longer."""
+"""Most rows of a batch.  With 8,192 rows Lance cut texts into up to ten times as many pages.  Compacting 5 million
+rows then took 5.1 s instead of 3.6, and a later scan took 3 % longer."""
 _SAMPLES, _SAMPLE_ROWS = 4, 64
 
 
 def rewrite_fragments(dataset: Any, fragment_ids: Sequence[int], bounds: RewriteBounds) -> list[dict[str, Any]]:
-    """Return the new fragments in their JSON form.  Fragments whose pages were copied do not say how large their files
-    are."""
+    """Rewrite fragments of the version ``dataset``, and return the new ones as JSON.  If pages were copied, the JSON
+    lacks the sizes of files."""
     # By ascending id: the task notes where rows came from as ascending addresses, and fails otherwise.
     old = [dataset.get_fragment(i).metadata.to_json() for i in sorted(fragment_ids)]
     task = {"task": {"fragments": old}, "read_version": dataset.version, "options": _options(dataset, old, bounds)}
@@ -41,8 +41,9 @@ def rewrite_fragments(dataset: Any, fragment_ids: Sequence[int], bounds: Rewrite
 
 
 def _options(dataset: Any, fragments: Sequence[Mapping[str, Any]], bounds: RewriteBounds) -> Any:
-    """Return compaction options in the form of a plan, which belongs to the Lance release.  They come from a plan of no
-    fragments."""
+    """Return the options for a compaction task, as JSON of the Lance release in use.
+
+    They are taken from Lance's plan over no fragments, since their form differs between releases."""
     rows = sum(f["physical_rows"] for f in fragments)
     nbytes = sum(file.get("file_size_bytes") or 0 for f in fragments for file in f["files"])
     # Files may be packed far tighter than rows are in memory.
@@ -61,13 +62,14 @@ def _options(dataset: Any, fragments: Sequence[Mapping[str, Any]], bounds: Rewri
 
 
 def _seen_width(dataset: Any, fragment_id: int) -> int:
-    """Return the bytes of a row in memory, by the first rows of a fragment.  Texts may be packed a thousand times."""
+    """Return the average bytes in memory of the first rows of a fragment.  In files, texts may be a thousand times
+    smaller."""
     seen = dataset.get_fragment(fragment_id).head(_SAMPLE_ROWS)
     return int(seen.nbytes // max(seen.num_rows, 1))
 
 
 def _fixed_width(schema: pa.Schema) -> int:
-    """Return the bytes of a row in memory, for its columns of fixed width."""
+    """Return the bytes that a row's columns of fixed width take in memory."""
     total = 0
     for field in schema:
         items, type_ = 1, field.type

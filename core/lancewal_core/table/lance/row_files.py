@@ -1,13 +1,13 @@
-"""Data files of new rows, which no version names yet.
+"""Data files of new rows, which no version refers to yet.
 
-A version takes columns of a file by their field ids.  The caller gives these, so a file never depends on the columns
-that the table has while it is written.  In the file the columns have the caller's names.  The version that is kept open
-only says how files are encoded, so a write needs no other request.
+A version reads columns of a file by their field ids.  If the caller gives these, a file does not depend on the
+columns that the table has while the file is written.  The columns have the caller's names in the file.  One version
+is kept open only to say how files are encoded, so a write sends no request for it.
 
-Lance leaves two cores to reading and writing.  So with two or three cores it has one thread for all else.  Writing
-100,000 rows then took 38 ms instead of 28 (Lance 14, two cores).  Writers (services, commands, bulk loads) use as many
-threads as cores.  Readers keep Lance's number: their own work on the rows takes the other core (strong reads took a
-tenth longer).
+By default Lance reserves two cores for reading and writing.  With two or three cores it has one thread for everything
+else.  Writing 100,000 rows then took 38 ms instead of 28 (Lance 14, two cores).  Writers (services, commands, bulk
+loads) use as many threads as cores.  Readers keep Lance's default, since their own work on the rows needs the other
+core (strong reads took a tenth longer without it).
 """
 
 from __future__ import annotations
@@ -26,35 +26,36 @@ from lancewal_core.rows.own_rows import whole_arrays
 from lancewal_core.table.lance.errors import write_error, writing
 
 CORES_RESERVED = "LANCE_IO_CORE_RESERVATION"
-"""Lance's variable."""
+"""Environment variable of Lance: the number of cores that Lance reserves for reading and writing."""
 ROWS_PER_FILE = 1_048_576
-"""Most rows that one new data file takes."""
+"""Most rows of one new data file."""
 BYTES_IN_HALVES = range(16 << 20, 128 << 20)
-"""Sizes of rows, in bytes, that are written as two files, if the rows are at most half the rows of a file.
+"""Bytes of rows in memory for which ``RowFiles.write`` writes two files instead of one.  The rows must also be at
+most half of ``ROWS_PER_FILE``.
 
-Lance encodes most of a file in one thread (250,000 rows of 28 MB took 80 ms in one file, 53 ms in two).  More files
-would cost each merge more deletion files, one for each fragment.  With more rows, compaction would leave alone what it
-bundles in halves."""
+Lance encodes most of a file in one thread (250,000 rows of 28 MB took 80 ms in one file, 53 ms in two).  More than two
+files would cost each merge more deletion files, one for each fragment.  Halves with more rows would be so large that
+compaction would no longer put them together."""
 
 
 def use_all_cores() -> None:
-    """Give Lance a thread for each core, unless the environment says otherwise.  This must be called before Lance reads
-    or writes in this process."""
+    """Give Lance a thread for each core, unless the environment sets ``CORES_RESERVED``.  Call this before Lance first
+    reads or writes in this process."""
     os.environ.setdefault(CORES_RESERVED, "0")
 
 
 class RowFiles:
-    """Files of rows of the data set at ``uri``; ``newest`` opens its newest version."""
+    """Writer of data files for the data set at ``uri``.  ``newest`` opens its newest version."""
 
     def __init__(self, uri: str, newest: Callable[[], Any]) -> None:
         self._uri = uri
         self._newest = newest
         self._kept: Any = None
-        """The version that is kept open."""
+        """The version that is kept open, a ``lance.LanceDataset``; None before the first write."""
         self._lock = Lock()
 
     def write(self, rows: pa.Table, field_ids: Mapping[str, Sequence[int]] | None) -> tuple[str, ...]:
-        """Write rows as ``Table.write_rows`` says, by two writers if that is faster."""
+        """Write rows as ``StoredTable.write_rows`` says, by two threads if that is faster."""
         part = _rows_of_one_writer(rows)
         if part == rows.num_rows:
             return self._write(rows, field_ids)
@@ -89,7 +90,7 @@ class RowFiles:
 
 
 def _encoded_alike(rows: pa.Table, field_ids: Mapping[str, Sequence[int]], through: Any) -> pa.Table:
-    """Return the rows with the metadata that the columns have in a version: users choose encodings by them."""
+    """Return the rows with the column metadata of the version ``through``, by which users choose encodings."""
     chosen = {f.id(): through.schema.field(f.name()).metadata for f in through.lance_schema.fields()}
     if not any(chosen.values()):
         return rows
@@ -98,8 +99,10 @@ def _encoded_alike(rows: pa.Table, field_ids: Mapping[str, Sequence[int]], throu
 
 
 def _rows_of_one_writer(rows: pa.Table) -> int:
-    """Return how many rows the first of two writers takes, whole files or half a file; the second takes the others.
-    All rows if one writer is enough."""
+    """Return how many rows the first of two writers takes; the second takes the others.  Return all rows if one
+    writer is enough.
+
+    The first writer takes whole files, or half the rows of a single file."""
     count = int(rows.num_rows)
     files = -(-count // ROWS_PER_FILE)
     if files > 1:

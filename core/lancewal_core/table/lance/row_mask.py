@@ -1,4 +1,4 @@
-"""Rows to be left out of a scan, by their addresses.  Lance leaves them out, or this module does."""
+"""Rows to leave out of a scan, by their row addresses: as a list for Lance, or as a mask over the scanned rows."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ import numpy.typing as npt
 from pyroaring import BitMap
 
 _FRAGMENTS_MAX = 16
-"""Fragments of which a byte for each row is kept; a scan reads a few side by side."""
+"""Most fragments whose masks are cached, with a byte for each row.  A scan reads a few fragments at the same time."""
 
 Addresses = npt.NDArray[np.uint64]
 
 
 def row_list(rows: Addresses) -> bytes:
-    """Return rows to leave out, or to read alone, in Lance's form: a bitmap of numbers for each fragment.
+    """Return a list of rows in Lance's binary form, for a scan that leaves these rows out or reads only these.
 
-    The form is that of ``lance.dataset.serialize_row_addrs``, which takes rows one by one.  ``rows`` are row addresses
-    or row ids.
+    The form has a bitmap of row numbers for each fragment.  ``lance.dataset.serialize_row_addrs`` returns the same
+    bytes, but takes rows one by one.  ``rows`` are row addresses or row ids, in any order.
     """
     ascending = np.unique(rows)
     fragments, begins = np.unique(ascending >> np.uint64(32), return_index=True)
@@ -35,14 +35,14 @@ def row_list(rows: Addresses) -> bytes:
 
 
 class RowMask:
-    """Mask of all rows except ``without``, which ascend."""
+    """Mask that keeps all rows except those at the addresses ``without``, which must ascend."""
 
     def __init__(self, without: Addresses) -> None:
         self._without = without
         self._hidden: OrderedDict[int, npt.NDArray[np.bool_]] = OrderedDict()
 
     def kept(self, addresses: Addresses) -> npt.NDArray[np.bool_]:
-        """Return a mask over ``addresses``: True for rows that stay."""
+        """Return for each of ``addresses`` whether its row is kept."""
         fragments = addresses >> np.uint64(32)
         rows = (addresses & np.uint64(0xFFFFFFFF)).astype(np.int64)
         kept = np.ones(len(rows), np.bool_)
@@ -58,7 +58,8 @@ class RowMask:
         return kept
 
     def _of(self, fragment: int) -> npt.NDArray[np.bool_]:
-        """Return a mask of the fragment's hidden rows, up to the row after the last hidden one."""
+        """Return for each row of a fragment whether it is left out.  The result ends with the row after the last such
+        row."""
         known = self._hidden.get(fragment)
         if known is None:
             first, end = np.searchsorted(self._without, np.array([fragment, fragment + 1], np.uint64) << np.uint64(32))

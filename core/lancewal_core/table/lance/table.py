@@ -1,7 +1,7 @@
 """``StoredTable`` over a real Lance data set.
 
-Commits go **by URI, never by an open data set object**.  Lance compares a commit only with versions that still exist.
-Only the URI form fails when the read version itself was cleaned up.
+Commits are sent **by URI, never by an open data set object**.  Lance looks for conflicts only in versions that still
+exist.  If the read version itself was cleaned up, only a commit by URI fails.
 """
 
 from __future__ import annotations
@@ -85,10 +85,10 @@ from lancewal_core.table.protocol import (
 
 _CONFLICT = "commit conflict"
 _LOCAL_BLOCK_BYTES = 1 << 16
-"""Parts of a local file with at most this distance, in bytes, are read at once, as Lance does for far stores.
+"""Parts of a local file that are at most this many bytes apart are read in one piece, as Lance does for object stores.
 
-Each part is a task of its own, which takes longer than to copy what lies in between.  (1,000 rows of 5 M, seven
-columns: 60 ms of processor instead of 100.)"""
+Reading each part by itself takes longer than copying the bytes between them.  (1,000 rows of 5 M, seven columns: 60
+ms of processor time instead of 100.)"""
 
 
 class LanceTable:
@@ -102,7 +102,7 @@ class LanceTable:
         table_address(uri)
         self.uri = uri
         self._root = uri
-        """Folder in which all files must lie; for a branch the table's folder."""
+        """Address of the folder in which all files must lie.  For a branch this is its table's folder."""
         self._base_paths = base_paths
         self._options = dict(options or {})
         self._store: TableStore | None = None
@@ -115,7 +115,7 @@ class LanceTable:
             uri, lambda: self._open().dataset, lambda version: self._open(version).dataset, self._objects
         )
         self._opened: LancePinnedTable | None = None
-        """The version opened last."""
+        """The version that ``newest`` or ``at`` has opened most recently."""
         self._block_size = _LOCAL_BLOCK_BYTES if local_folder(uri) is not None else None
         self._session = LanceSession(index_cache_size_bytes=256 << 20, metadata_cache_size_bytes=128 << 20)
 
@@ -128,7 +128,7 @@ class LanceTable:
         return found
 
     def _open(self, version: int | None = None) -> LancePinnedTable:
-        """Open a version, or the newest, for the caller alone."""
+        """Open a version, or the newest for None, as an object that only the caller uses."""
         use_threads()
         what = self.uri if version is None else f"version {version} of {self.uri}"
         try:
@@ -257,14 +257,14 @@ class LanceTable:
                 if not self.files_missing([name]):
                     raise file_corrupt(name, error) from error
                 raise ObjectMissing(
-                    f"data file {name} of an unmerged flush is missing in {self.uri}", file=name
+                    f"data file {name!r} of an unmerged flush is missing in {self.uri}", file=name
                 ) from error
 
     def file_bytes(self, files: Sequence[str]) -> Sequence[int]:
         sizes = [self._objects().size(data_file(name)) for name in files]
         for name, size in zip(files, sizes, strict=True):
             if size is None:
-                raise VersionGone(f"data file {name} of {self.uri} is gone", file=name)
+                raise VersionGone(f"data file {name!r} of {self.uri} is gone", file=name)
         return [size for size in sizes if size is not None]
 
     def rewrite(self, version: int, fragment_ids: Sequence[int], bounds: RewriteBounds) -> tuple[str, ...]:
@@ -294,7 +294,8 @@ class LanceTable:
             return _not_indexed(error)
 
     def build_index_again(self, dataset: Any, build: IndexBuild) -> Committed:
-        """Rebuild an index as ``rebuild_index`` does, from the version of ``dataset``.  Lance's errors are raised."""
+        """Rebuild an index as ``rebuild_index`` does, from the rows of the version ``dataset``.  Raise Lance's errors
+        as they are."""
         try:
             build_again(dataset, build)
         except (OSError, RuntimeError, ValueError) as error:
@@ -386,21 +387,23 @@ class LanceTable:
         return Committed(TableVersion(landed.version), self._landed(landed))
 
     def _landed(self, opened: Any) -> LancePinnedTable | None:
-        """Return the version that a commit has made; None if its base paths are refused, as they would be when it is
-        opened."""
+        """Return the version that a commit has made, opened.  Return None if its base paths are refused; opening it
+        later raises ``BasePathsRefused`` too."""
         try:
             return self._checked(opened)
         except BasePathsRefused:
             return None
 
     def _checked(self, opened: Any) -> LancePinnedTable:
-        """Return the version, with its base paths checked."""
+        """Return the version in ``opened``, a ``lance.LanceDataset``.  Raise ``BasePathsRefused`` if files may lie
+        elsewhere."""
         if self._base_paths == "refuse":
             check_base_paths(opened, self._root)
         return LancePinnedTable(opened, self._deletion_files, self._file_session)
 
     def _check_folder(self) -> None:
-        """Raise ``TableMissing`` or ``StoreUnavailable`` if the table's local folder is gone.  Lance would make it again."""
+        """Raise ``TableMissing`` or ``StoreUnavailable`` if the table's local folder is gone.  A write by Lance would
+        make the folder again."""
         if self._block_size is None:
             return
         objects = self._objects()  # opened with the first version, so it knows the folder
@@ -408,8 +411,8 @@ class LanceTable:
             objects.check()
 
     def _refuse_links(self, *, below: bool = False) -> None:
-        """Raise ``LinkRefused`` if one of Lance's folders is a link; with ``below`` also if anything in them is.  Lance
-        follows all links."""
+        """Raise ``LinkRefused`` if one of Lance's folders is a symbolic link, since Lance follows all links.  With
+        ``below``, raise it also for a link anywhere in these folders."""
         root = local_folder(self._root)
         if root is not None:
             inside = self.uri.removeprefix(self._root).strip("/")
@@ -425,13 +428,13 @@ class LanceTable:
         for key in folders_in(root, f"{inside}/{VERSIONS}".lstrip("/")):
             if parse_table_version(key.removeprefix(inside).lstrip("/")) is not None:
                 raise ObjectCorrupt(
-                    f"a folder lies at {key} in {self._root}, where a manifest belongs: put the manifest back from a copy",
+                    f"a folder lies at {key!r} in {self._root}, where a manifest belongs. Put the manifest back from a copy",
                     object=key,
                 )
 
     def _why_not_opened(self, error: BaseException, what: str, version: int | None) -> BaseException:
-        """Return the error to raise for a version, or the newest, that cannot be opened.  Lance does not name the
-        manifest that it cannot decode."""
+        """Return the error to raise if ``version``, or the newest for None, cannot be opened.  If a manifest is
+        damaged, the error names it, which Lance's ``error`` does not."""
         found = read_error(error, f"opening {what}")
         if not isinstance(found, ObjectCorrupt):
             return found
@@ -445,8 +448,8 @@ class LanceTable:
         return ObjectCorrupt(f"{found}. {named} is {key}: put it back from a copy", object=key)
 
     def _file_session(self) -> LanceFileSession:
-        """Return the one session for all files.  A reader by a file's address would make a new client of the store, 5
-        ms of CPU each."""
+        """Return the session by which all files are opened.  Without a session, each opened file would cost a new
+        client of the store, which takes 5 ms of processor time."""
         if self._files is None:
             with reading(f"opening {self.uri}"):
                 self._files = LanceFileSession(self.uri, self._options)
@@ -472,8 +475,9 @@ def _rewritten(group: Any) -> RewrittenFragments:
 
 
 def _not_indexed(error: BaseException) -> CommitOutcome:
-    """Return the outcome of an index build that failed.  Lance panics (no ``Exception``) for indexes that it can build
-    and not extend."""
+    """Return the outcome for an error of an index build; raise ``error`` if it is not an error of Lance.
+
+    Lance panics (which is not an ``Exception``) for indexes that it can build but not extend."""
     if not (isinstance(error, (OSError, RuntimeError, ValueError)) or is_panic(error)):
         raise error
     text = first_line(error)

@@ -1,7 +1,7 @@
 """Documents of a full text index: the rows in it, and how many words each has.
 
-Lance scores by the documents of all segments of an index, also of rows that are deleted by now.  ``DocumentLengths``
-tells those apart by their row ids.
+Lance computes scores from the documents of all segments of an index, including rows that were deleted since.
+``DocumentLengths`` has the row ids, by which the caller can find the deleted ones.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from lancewal_core.table.lance.word_automaton import WordAutomaton
 
 _INVERTED = "Inverted"
 Trained = dict[str, Mapping[str, Any]]
-"""Parameters that an index was trained with, by the folder of a segment.  They never change."""
+"""Cache: folder of an index segment to the parameters by which its index was built.  They never change."""
 _AUTOMATON = "_token_fst_bytes"
 
 
@@ -38,9 +38,10 @@ class TextIndex:
     tokenizer: Mapping[str, Any]
     """Parameters of ``lance.tokenize``."""
     positions: bool
-    """Whether the index knows at which places of a text a word occurs."""
+    """Whether the index stores the positions of words in texts."""
     here: bool
-    """Whether all its files lie in the folder of indexes; those of a branch or a shallow clone may lie in another table's."""
+    """Whether all files of the index lie in this table's folder of indexes.  Files of a branch or a shallow clone may
+    lie in another table's folder."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +54,9 @@ class DocumentLengths:
 
 
 def text_indexes(pinned: LancePinnedTable, trained: Trained) -> Sequence[TextIndex]:
-    """Return the text index of each column.  A column with several text indexes is left out, since it is not known
-    which one is meant.
+    """Return the full text index of each column that has exactly one.
 
-    An index whose documents are not rows is left out.  ``trained`` keeps the parameters that were read from segments.
+    An index whose documents are not rows is left out.  ``trained``: cache of the parameters of segments.
     """
     here = not pinned.dataset.base_paths()
     live = {f.fragment_id for f in pinned.fragments()}
@@ -78,8 +78,10 @@ def text_indexes(pinned: LancePinnedTable, trained: Trained) -> Sequence[TextInd
 
 
 def _tokenizer(pinned: LancePinnedTable, description: Any, trained: Trained, *, here: bool) -> Mapping[str, Any]:
-    """Return the parameters that the index was trained with.  The description leaves out custom stop words (Lance 14);
-    each segment has all parameters."""
+    """Return the parameters of the index's tokenizer.
+
+    The description leaves out custom stop words (Lance 14), so the parameters are read from a segment, which has
+    all."""
     told = dict(description.details)
     if description.segments:
         segment = str(description.segments[0].uuid)
@@ -97,7 +99,7 @@ def _parameters(pinned: LancePinnedTable, name: str, segment: str) -> Mapping[st
 
 
 def _told(pinned: LancePinnedTable, name: str) -> Mapping[str, Any]:
-    """Return the parameters that the statistics report; empty if no segment has live rows."""
+    """Return the parameters that Lance's index statistics report; empty if no segment has live rows."""
     with reading(f"reading index {name}", names_nothing=True):
         segments = pinned.dataset.stats.index_stats(name)["indices"]
     return next((dict(segment["params"]) for segment in segments if segment.get("params")), {})
@@ -110,8 +112,8 @@ def _metadata(pinned: LancePinnedTable, segment: str) -> Mapping[bytes, bytes]:
 
 
 def document_lengths(pinned: LancePinnedTable, index: TextIndex) -> DocumentLengths:
-    """Return the lengths of all documents of all segments, deleted ones too.  Raises ``VersionGone`` if a clean-up was
-    faster.
+    """Return the lengths of all documents of all segments, deleted ones too.  Raise ``VersionGone`` if a clean-up
+    removed the version during the call.
     """
     ids, words = [np.zeros(0, np.uint64)], [np.zeros(0, np.int64)]
     for segment in index.segments:
@@ -125,14 +127,17 @@ def document_lengths(pinned: LancePinnedTable, index: TextIndex) -> DocumentLeng
 
 
 def word_automata(pinned: LancePinnedTable, index: TextIndex) -> Sequence[WordAutomaton]:
-    """Return all words of an index, in parts, those of deleted rows too.
+    """Return the words of all documents of an index, deleted ones too: an automaton for each part of a segment.
 
-    Raise ``ValueError`` if Lance stores them in another form, ``VersionGone`` if a clean-up was faster."""
+    Raise ``ValueError`` if the words are stored in another form than Lance 14's.  Raise ``VersionGone`` if a clean-up
+    removed the version during the call."""
     found = []
     for segment in index.segments:
         for partition in json.loads(_metadata(pinned, segment)[b"partitions"]):
             words = pinned.index_file(f"{segment}/part_{partition}_tokens.lance").read_all().to_table()
             if words.num_rows != 1 or _AUTOMATON not in words.column_names:
-                raise ValueError(f"words of index {index.name} lie in columns {words.column_names}")
+                raise ValueError(
+                    f"words of index {index.name!r} are in columns {words.column_names}; expected {_AUTOMATON!r}, in one row"
+                )
             found.append(WordAutomaton(words[_AUTOMATON][0].as_py()))
     return found

@@ -1,8 +1,8 @@
-"""The words of a full text index as Lance stores them: an automaton of the Rust crate ``fst`` (only version 3 is read
-here).
+"""The words of a full text index as Lance stores them: an automaton of the Rust crate ``fst``, version 3.
 
-A node's bytes are read backwards from its address.  Its first byte gives its form: one arrow to the node that lies
-before it, one arrow elsewhere, or any number of arrows.  The numbers that arrows carry are passed over.
+A node has transitions, each with a byte and a target node.  A node's bytes are read backwards from its address.  Its
+first byte says which form it has: one transition to the node stored right before it, one to another node, or any
+number.  The crate also stores a number with each transition, which is not used here.
 """
 
 from __future__ import annotations
@@ -10,31 +10,32 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 _COMMON = b"te/oasripcnw.hlm-du012g=:bf3y5&_4v9678k%?xCDASFIBEjPTzRNM+LOqHG"
-"""Bytes that a node of one arrow may name by a number from 1 on."""
+"""Common bytes, which a node with one transition may name by their number in this list, from 1 on."""
 _VERSION = 3
 _INDEX_FROM = 33
-"""Arrows of a node from which on the node has a table of them."""
+"""Least number of transitions with which a node has an index of 256 bytes, which is not used here."""
 _HEAD, _FOOT = 16, 20
 _NEXT, _ONE, _FORM = 0b11000000, 0b10000000, 0b11000000
 
 
 class WordAutomaton:
-    """Automaton of the words of an index.  Raises ``ValueError`` for bytes of another form."""
+    """Automaton of the words of an index.  ``data``: its stored bytes.  Raise ``ValueError`` for bytes of another
+    form."""
 
     def __init__(self, data: bytes) -> None:
         if len(data) < _HEAD + _FOOT or int.from_bytes(data[:8], "little") != _VERSION:
-            raise ValueError("not a word automaton of a known version")
+            raise ValueError(f"these {len(data)} bytes are not a word automaton of version {_VERSION}")
         self._data = data
         self._words = int.from_bytes(data[-20:-12], "little")
         self._root = int.from_bytes(data[-12:-4], "little")
         if self._words and self._root + _FOOT + 1 != len(data):
-            raise ValueError("a word automaton whose first node lies elsewhere")
+            raise ValueError("the first node of a word automaton does not lie right before its end")
 
     def near(self, word: str, distance: int, prefix: int) -> Iterator[str]:
-        """Yield the words that begin with the first ``prefix`` letters of ``word`` and are at most ``distance`` letters
-        from it.
+        """Yield the words that are at most ``distance`` edits from ``word`` and begin with its first ``prefix``
+        letters.
 
-        Each inserted, deleted or changed letter counts one."""
+        To insert, delete or change a letter is one edit.  A letter is a Unicode character."""
         if not self._words:
             return
         begin = word[:prefix]
@@ -59,7 +60,8 @@ class WordAutomaton:
                     ways.append((target, letters + letter, b"", below))
 
     def _node(self, at: int) -> tuple[bool, list[tuple[int, int]]]:
-        """Return whether a word ends at this node, and its arrows: bytes with the nodes to which they lead."""
+        """Return whether a word ends at the node with address ``at``, and its transitions: a byte and a target address
+        each."""
         if not at:
             return True, []
         data, state = self._data, self._data[at]
@@ -90,7 +92,10 @@ class WordAutomaton:
 
 
 def next_row(row: Sequence[int], word: str, letter: str) -> list[int]:
-    """Return the distances to each beginning of ``word`` after one more letter."""
+    """Return the next row of the table of edit distances.
+
+    ``row``: the distance of a text to each beginning of ``word``, the empty one first.  The result has the distances of
+    the text with ``letter`` added."""
     found = [row[0] + 1]
     for at, other in enumerate(word):
         found.append(min(row[at] + (other != letter), row[at + 1] + 1, found[at] + 1))
