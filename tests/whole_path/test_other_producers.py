@@ -78,7 +78,7 @@ def test_long_keys_of_librdkafkas_default(kafka: KafkaBroker, topic_name: str, t
     for command in (["table", "alter", "--partitions", "6"], ["ingest", "run"]):
         answer = loose.run(*command)
         assert answer.code == 2
-        assert "has 6 partitions, the table's contract says 5. With table.partitioner none" in answer.err
+        assert "has 6 partitions, the table's contract says 5. With `table.partitioner: none`" in answer.err
 
 
 def seen(lancewal: Lancewal, **read: object) -> dict[int, str]:

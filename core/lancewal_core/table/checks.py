@@ -1,7 +1,7 @@
-"""Checks that the table is the one which the contract describes, and that the settings agree with the contract.
+"""Checks that the Lance table fits the contract, and that the settings agree with the contract.
 
-Every service makes these checks at its start, and again wherever it builds on a version of the table.  Users rename and
-drop columns, restore versions, and recreate tables at the same place.
+Every service makes these checks at its start, and checks the table again whenever it works on a newer version.  Users
+may rename and drop columns, restore versions, and recreate tables at the same place.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ _TABLE_TERMS = (
     "on_unknown_column", "columns_max", "partitioner", "on_truncate", "snapshot_rows",
     "on_unavailable_value",
 )  # fmt: skip
-"""Settings of ``table`` with a counterpart of the same name and meaning in the contract.  ``start`` has none: the
-contract holds the offsets that it stood for when the table was made."""
+"""Settings ``table.NAME`` for which the contract has a term of the same name and meaning.  ``start`` is not among them,
+since the contract has the offsets that it meant when the table was made."""
 
 
 _ANOTHER_COLUMN = (
@@ -40,14 +40,15 @@ _ANOTHER_COLUMN = (
     "--add-column 'NAME: {type: TYPE, json: FORM, field: NAME}'`"
 )
 _Pair = tuple[str, Any, Any]
-"""A setting's key, its value, and the contract's value."""
+"""Key of a setting, its value, and the contract's value."""
 
 
 def check_settings(settings: Settings, contract: Contract, store: ObjectStore | None = None) -> None:
-    """Raise ``ContractMismatch`` if settings that were given differ from the contract.  The error names all of them.
+    """Raise ``ContractMismatch`` if settings differ from the contract.  The error names all of them.  Settings that
+    are not given are not checked.
 
-    ``store``: the table's store.  With it ``table.columns`` may also name the columns of an earlier version: whoever changes
-    columns cannot change all settings at the same moment (``former_setting``)."""
+    ``store``: the table's store.  With it, ``table.columns`` may also name the columns of an earlier contract version
+    (``former_setting``).  The reason: nobody can change columns and all settings at the same moment."""
     check_allowed(settings, contract.topic, contract.dead_letters)
     given = settings.table.model_fields_set
     pairs: list[_Pair] = [
@@ -76,7 +77,8 @@ def check_settings(settings: Settings, contract: Contract, store: ObjectStore | 
 
 
 def _had_metadata_columns(wanted: list[tuple[str, str]], contract: Contract, store: ObjectStore | None) -> bool:
-    """Return whether the contract, or an earlier version of it, has these columns of metadata."""
+    """Return whether the contract has these metadata columns: names, and types with sources.  With ``store``, an
+    earlier contract version may have them instead."""
     if set(wanted) == set(_metadata_columns(contract)):  # in any order: Helm sorts them
         return True
     return store is not None and any(
@@ -85,10 +87,10 @@ def _had_metadata_columns(wanted: list[tuple[str, str]], contract: Contract, sto
 
 
 def former_setting(settings: Settings, contract: Contract, store: ObjectStore) -> int | None:
-    """Return the earlier version of the contract whose columns ``table.columns`` names; None if it names the present ones,
-    or those of no version.
+    """Return the earlier contract version whose columns ``table.columns`` names.  Return None if it names the present
+    columns, or those of no version.
 
-    This costs no request unless the columns were changed and the setting is not that of now."""
+    This costs requests only if the columns were changed and the setting does not name the present ones."""
     wanted = _canonical(settings.table.columns)
     if not wanted or wanted == _columns(contract):
         return None
@@ -96,17 +98,17 @@ def former_setting(settings: Settings, contract: Contract, store: ObjectStore) -
 
 
 def check_topics(settings: Settings, contract: Contract) -> None:
-    """Raise ``ContractMismatch`` for a topic of the contract that ``kafka.topics`` does not allow, or for which another
-    setting has another name.
+    """Raise ``ContractMismatch`` if ``kafka.topics`` does not allow the contract's topics, or if ``table.topic`` or
+    ``table.dead_letter_topic`` names another one.
 
-    Every process that reads records or writes dead letters checks each contract that it works by.  Anybody who can
-    write into the table's folder chooses what a contract names."""
+    A process that reads records or writes dead letters checks each contract version that it uses.  The reason:
+    anybody who can write into the table's folder can choose the topics in a contract."""
     check_allowed(settings, contract.topic, contract.dead_letters)
     _check_equal(_topics(settings, contract))
 
 
 def check_allowed(settings: Settings, topic: str, dead_letters: str) -> None:
-    """Raise ``ContractMismatch`` for a topic of a table, or of its dead letters, that ``kafka.topics`` does not name."""
+    """Raise ``ContractMismatch`` if ``kafka.topics`` does not allow the topic of a table, or of its dead letters."""
     refused = [name for name in (topic, dead_letters) if not settings.kafka.allows(name)]
     if refused:
         raise ContractMismatch(
@@ -118,7 +120,7 @@ def check_allowed(settings: Settings, topic: str, dead_letters: str) -> None:
 
 
 def topics_are_bound(settings: Settings) -> bool:
-    """Return whether the settings alone say which topics may be read and written to, whatever a contract names."""
+    """Return whether the settings limit the topics that may be read and written to, whatever a contract names."""
     return bool(settings.kafka.topics or (settings.table.topic and settings.table.dead_letter_topic))
 
 
@@ -150,8 +152,8 @@ def _check_equal(pairs: Collection[_Pair], advice: str = "") -> None:
 
 
 def check_place(uri: str, contract: Contract) -> None:
-    """Raise ``TableElsewhere`` unless the contract's table lies at ``uri``.  This is for writers: a copy may be read as
-    it is."""
+    """Raise ``TableElsewhere`` if the contract says another place than ``uri``.  Only writers check this, since a
+    copy of a table may be read as it is."""
     here = place_of(uri)
     if contract.place is not None and not same_place(contract.place, here):
         raise TableElsewhere(
@@ -161,7 +163,7 @@ def check_place(uri: str, contract: Contract) -> None:
 
 
 def elsewhere_advice(place: str | None) -> str:
-    """Return advice for a table whose contract names another ``place`` than its own."""
+    """Return advice for a table whose contract says another place.  ``place``: the one in the contract."""
     return (
         f"Was its folder moved here, or copied while neither ingest nor flusher worked on it? Then `lancewal table moved "
         f"--from {place}` makes it a table of its own, with all that it holds. If it is a copy from which only the merged "
@@ -171,7 +173,7 @@ def elsewhere_advice(place: str | None) -> str:
 
 
 def check_identity(pinned: PinnedTable, contract: Contract) -> None:
-    """Raise ``TableReplaced`` if this is another table than the contract's."""
+    """Raise ``TableReplaced`` if ``pinned`` has another table uuid than the contract."""
     uuid = pinned.config.get(TABLE_UUID)
     if uuid != contract.table_uuid:
         raise TableReplaced(
@@ -184,10 +186,10 @@ def check_identity(pinned: PinnedTable, contract: Contract) -> None:
 
 
 def check_columns(pinned: PinnedTable, contract: Contract) -> None:
-    """Raise ``ContractMismatch`` unless the version and the contract fit.
+    """Raise ``ContractMismatch`` unless the version's columns fit the contract.
 
     They fit if the version has each field of the contract, by id, with the contract's type, and its other columns are
-    nullable.  Names count only if the same change made the columns of both: otherwise a change is unfinished."""
+    nullable.  Names are compared only if the same change gave both their columns; otherwise a change is unfinished."""
     problems = misfits(pinned, contract, named=columns_mark(pinned) == contract.columns_change)
     if problems:
         raise ContractMismatch(
@@ -199,7 +201,9 @@ def check_columns(pinned: PinnedTable, contract: Contract) -> None:
 
 
 def misfits(pinned: PinnedTable, contract: Contract, *, named: bool) -> list[str]:
-    """Return how the columns of the version do not fit the contract; empty if they do.  ``named``: names count."""
+    """Return texts that say how the version's columns do not fit the contract; empty if they fit.
+
+    ``named``: whether names are compared too, not only ids and types."""
     ids = pinned.field_ids
     name_of = {ids[name][0]: name for name in pinned.schema.names}
     problems: list[str] = []
@@ -221,7 +225,8 @@ def misfits(pinned: PinnedTable, contract: Contract, *, named: bool) -> list[str
 
 
 def in_version(pinned: PinnedTable, column: Column) -> Column:
-    """Return the column as the version has it: each field is widened whose widening has landed there."""
+    """Return a contract's column as the version has it.  Fields whose widening has landed in the version are widened,
+    and the others still have an open widening."""
     if column.widening is None:
         return column
     found = column_tree(column, {id_ for own in pinned.field_ids.values() for id_ in own})
@@ -235,15 +240,17 @@ def in_version(pinned: PinnedTable, column: Column) -> Column:
 
 
 def column_tree(column: Column, there: Collection[int] = ()) -> Tree:
-    """Return a column of a contract, with Lance's ids.
+    """Return a column of a contract as a tree of fields, with Lance's ids.
 
-    ``there``: ids of a version.  A field whose widening has landed in the version is as wide as there."""
+    ``there``: the ids of all fields of a table version.  Fields whose widening has landed in that version have the
+    wider type and the new id."""
     tree = tree_of(pa.field(column.name, parse_type(column.type)), column.field_ids)
     return tree if column.widening is None else _landed(tree, column_tree(column.widened), there)
 
 
 def _landed(tree: Tree, wide: Tree, there: Collection[int]) -> Tree:
-    """Return the column ``tree``, with the fields of the wider column ``wide`` where a table version already has these.
+    """Return the column ``tree``, with fields of the wider column ``wide`` in place of those that a table version has
+    widened.
 
     ``there``: the ids of all fields of the version.
     """
@@ -255,9 +262,11 @@ def _landed(tree: Tree, wide: Tree, there: Collection[int]) -> Tree:
 
 
 def blob_columns(pinned: PinnedTable) -> tuple[str, ...]:
-    """Return the names of columns that are blobs to Lance, or that have some within.  Only other programs add them.
+    """Return the names of columns that Lance stores as blobs, or that have such fields within.  Only other programs add
+    them.
 
-    A scan gives descriptors in place of their values, so such a column can neither be read nor completed as others are."""
+    A scan returns descriptors instead of their values.  So lancewal can neither read such a column nor keep its
+    values when it completes a row."""
     return tuple([field.name for field in pinned.schema if _has_blobs(field)])
 
 
@@ -270,7 +279,8 @@ def _has_blobs(field: pa.Field) -> bool:
 
 
 def check_no_blobs(pinned: PinnedTable) -> None:
-    """Raise ``ContractMismatch`` if the version has blob columns: rows of it are to be completed and written again."""
+    """Raise ``ContractMismatch`` if the version has blob columns.  For callers that complete rows of the version by
+    patches and write them again."""
     names = blob_columns(pinned)
     if names:
         raise ContractMismatch(
@@ -282,15 +292,16 @@ def check_no_blobs(pinned: PinnedTable) -> None:
 
 
 def columns_of(pinned: PinnedTable, contract: Contract) -> RowSchema:
-    """Return ``columns_as`` for the contract's columns."""
+    """Return the columns of a version with the field ids of ``contract`` (``columns_as``)."""
     return columns_as(pinned, contract.rows, (contract,))
 
 
 def columns_as(pinned: PinnedTable, ours: RowSchema, contracts: Iterable[Contract]) -> RowSchema:
-    """Return the columns of a version, in its order, with its names, without blob columns of other programs.
+    """Return the columns of a version, in its order and with its names, without blob columns.
 
-    Fields that are among ``ours`` have the ids of ``Column.ids``, all others those of ``taken_whole``.  ``contracts``:
-    versions of the contract of which one knows each field by Lance's id."""
+    Fields whose ids are in ``ours`` have these ids, which are first ids (``Column.ids``).  All other fields have
+    negative ids by ``taken_whole``.  ``contracts``: contract versions that map Lance's ids to first ids.  Each field
+    of ``ours`` must be in one of them."""
     known = {id_ for own in ours.ids for id_ in own}
     columns = [in_version(pinned, column) for contract in contracts for column in contract.columns]
     first = dict(pair for column in columns for pair in zip(column.field_ids, column.ids, strict=True))
@@ -307,14 +318,14 @@ def columns_as(pinned: PinnedTable, ours: RowSchema, contracts: Iterable[Contrac
 
 
 def fields_with_ids(type_: pa.DataType) -> list[pa.Field]:
-    """Return the fields to which Lance gives ids of their own within a column of any type."""
+    """Return the fields directly within a field of this type that have ids of their own in Lance."""
     items = pa.types.is_large_list(type_)
     items = items or (pa.types.is_fixed_size_list(type_) and pa.types.is_struct(type_.value_type))
     return [type_.value_field] if items else fields_within(type_)
 
 
 def _missing(column: Column, pinned: PinnedTable) -> str:
-    """Return what is wrong with a column whose id the version lacks."""
+    """Return the text that says how the version differs from the contract in a column whose id the version lacks."""
     if column.name not in pinned.schema.names:
         return f"column {column.name!r} is missing"
     type_, ids = _type_text(pinned.schema.field(column.name).type), pinned.field_ids[column.name]
@@ -326,11 +337,12 @@ def _missing(column: Column, pinned: PinnedTable) -> str:
 def _column_misfits(
     wanted: pa.Field, wanted_ids: FieldIds, found: pa.Field, found_ids: FieldIds, named: bool
 ) -> Iterator[str]:
-    """Yield how a column differs from the contract's.  ``named``: names count."""
+    """Yield texts that say how the version's column ``found`` differs from the contract's, ``wanted``.  ``named``:
+    whether names are compared."""
     if found.nullable != wanted.nullable:
         yield (
-            f"column {found.name!r} is {'' if found.nullable else 'not '}nullable: key columns must not be, all others "
-            f"must; {_declare(found.name, nullable=not found.nullable)}"
+            f"column {found.name!r} is {'' if found.nullable else 'not '}nullable, and must "
+            f"{'not ' if found.nullable else ''}be; {_declare(found.name, nullable=not found.nullable)}"
         )
     try:
         yield from _misfits(tree_of(wanted, wanted_ids), tree_of(found, found_ids), wanted.name, named)
@@ -339,7 +351,9 @@ def _column_misfits(
 
 
 def _misfits(wanted: Tree, found: Tree, path: str, named: bool) -> Iterator[str]:
-    """Yield how a field and those within it differ from the contract's, which is called ``path``."""
+    """Yield texts that say how the field ``found``, and fields within it, differ from the contract's, ``wanted``.
+
+    ``path``: the contract's name of the field, for the texts.  ``named``: whether names are compared."""
     if named and found.name != wanted.name:
         yield f"column {path!r} is missing, and has become {found.name!r}"
     if pa.types.is_struct(wanted.type) and pa.types.is_struct(found.type):
@@ -356,7 +370,10 @@ def _misfits(wanted: Tree, found: Tree, path: str, named: bool) -> Iterator[str]
     elif pa.types.is_list(wanted.type) and pa.types.is_list(found.type):
         (item,), (found_item,) = wanted.within, found.within
         if item.id != found_item.id:
-            yield f"column {path!r} has other items than the contract's"
+            yield (
+                f"column {path!r} has other items than the contract's: its items have field id {found_item.id}, the "
+                f"contract says {item.id}"
+            )
         else:  # Arrow's name of the items says nothing
             yield from _misfits(item, replace(found_item, name=item.name), path, named)
     elif found.type != wanted.type:
@@ -364,11 +381,11 @@ def _misfits(wanted: Tree, found: Tree, path: str, named: bool) -> Iterator[str]
 
 
 def _declare(name: str, *, nullable: bool) -> str:
-    return f'declare it so by `dataset.alter_columns({{"path": "{name}", "nullable": {nullable}}})`'
+    return f'change that by `dataset.alter_columns({{"path": "{name}", "nullable": {nullable}}})`'
 
 
 def changed_by_others(pinned: PinnedTable, names: Sequence[str]) -> ContractMismatch:
-    """Return the error for columns of the contract that another program has replaced, or for keys that it has changed."""
+    """Return the error for columns of the contract that another program has changed or replaced in the version."""
     return ContractMismatch(
         f"version {pinned.version} of the Lance table does not have the contract's columns {list(names)}: they were dropped, "
         "renamed, recreated or given another type. Change them back, restore the version before that change, or read "
@@ -378,7 +395,8 @@ def changed_by_others(pinned: PinnedTable, names: Sequence[str]) -> ContractMism
 
 
 def _pair(name: str, setting: Any, term: Any) -> _Pair:
-    """Return a setting and its term.  If the contract does not have the term, the setting's empty value stands for it."""
+    """Return the setting ``table.NAME`` with the contract's term.  If the term is None, the empty value of the
+    setting's type stands for it."""
     return f"table.{name}", setting, type(setting)() if term is None else term
 
 

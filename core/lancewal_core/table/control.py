@@ -1,19 +1,22 @@
-"""Control: the pauses that an operator has set for a table's services, as versioned objects (``paths.control_version``).
+"""Control: the pauses that an operator has set for a table's services, as versioned objects
+(``paths.control_version``).
 
-A service that is paused goes on living.  Ingest makes durable what it has consumed and stays a member of its group, but
-consumes nothing.  The flusher ends its round and begins no other.  Nothing that is stored or merged depends on a pause.
+A paused service keeps running.  Paused ingest makes durable what it has consumed and stays a member of its group, but
+consumes nothing more.  The paused flusher finishes its round and begins no other.  Nothing that is stored or merged
+depends on a pause.
 
 Guarantees
  1. A change for one service never undoes a change for the other, whoever makes them at the same time.
- 2. A pause with an end is over when that time has come by the clock of the paused process; nobody has to end the pause.
- 3. A service that starts while it is paused is paused before it consumes or merges anything.
- 4. If the newest control cannot be read, the control read last holds: a failing store neither pauses nor resumes a
-    service.
+ 2. A pause with an end is over at that time by the clock of the paused process; nobody has to end the pause.
+ 3. A service that starts during a pause is paused before it consumes or merges anything.
+ 4. If the newest control cannot be read, the control that was read most recently holds.  So a failing store neither
+    pauses nor resumes a service.
 
 Steps
  1. ``set_pause``: compare-and-swap to the next version with that service's pause changed.
- 2. A service reads the newest version at its start, then every ``POLL_S``; ingest in the background, the flusher before
-    each round and while it is paused.  After the first look it asks for the next version alone: none is ever deleted.
+ 2. A service reads the newest version at its start, then every ``POLL_S`` seconds.  Ingest does so in the background,
+    the flusher before each round and while it is paused.  After the first read a service asks only for the next
+    version, since no version is ever deleted.
 
 Rounds of requests, as counted: 1 ("look for an operator's pause").
 """
@@ -38,11 +41,12 @@ from lancewal_core.store.object_store import ObjectStore
 from lancewal_core.store.versioned import Declined, Family, Version, newest_behind, newest_version, swap
 
 POLL_S = 5.0
-"""Seconds between two looks.  A person waits for them; each process sends one GET as often."""
+"""Seconds after which a service reads the control again.  An operator waits for it; each read costs one GET."""
 RESUMED: Literal["resumed"] = "resumed"
 
 Until = Annotated[int, Field(ge=0)] | Literal["resumed"]
-"""End of a pause: milliseconds since 1970 (UTC), or ``resumed`` for the moment at which somebody resumes."""
+"""End of a pause: milliseconds since 1970 (UTC), or ``resumed`` if the pause lasts until an operator resumes the
+service."""
 
 
 class Service(StrEnum):
@@ -53,23 +57,24 @@ class Service(StrEnum):
 
 
 class Control(StoredVersion):
-    """One version of the object in which operators pause services.  A service with None is not paused."""
+    """One version of the control: for each service the end of its pause; None: the service is not paused."""
 
     what = "control"
     format: Version1 = 1
     ingest: Until | None = None
     flusher: Until | None = None
     write_id: Word
-    """Differs in every version: tells a lost reply from a lost race."""
+    """Random id, another one in every version.  It shows whether a put with a lost reply was this process's own."""
 
     def paused(self, service: Service, now_ms: int) -> Until | None:
-        """Return the end of the pause in force now; None if there is none, or if it is over."""
+        """Return the end of the service's pause; None if it is not paused, or if the pause was over at ``now_ms``
+        (milliseconds since 1970)."""
         until = self.ingest if service is Service.INGEST else self.flusher
         return None if until is None or (until != RESUMED and until <= now_ms) else until
 
 
 RUNNING = Control(write_id="none")
-"""The control while no operator has set anything: nothing is paused."""
+"""The control of a table whose services no operator has ever paused."""
 
 
 def _family(making: Making | None) -> Family:
@@ -85,7 +90,8 @@ def until_text(until: Until) -> str:
 
 
 def end_of_pause(clock: Clock, for_s: float | None) -> Until:
-    """Return the end of a pause that begins now and lasts ``for_s`` seconds; None lasts until somebody resumes."""
+    """Return the end of a pause that begins now and lasts ``for_s`` seconds; None: until an operator resumes the
+    service."""
     return RESUMED if for_s is None else clock.now_ms() + math.ceil(for_s * 1000)
 
 
@@ -95,7 +101,7 @@ def read_control(store: ObjectStore, making: Making | None) -> Control:
 
 
 def changed(control: Control, service: Service, until: Until | None) -> Control:
-    """Return the control with this end of the pause of ``service``; None ends it."""
+    """Return the control with ``until`` as the end of the pause of ``service``; None: the service is not paused."""
     return control.model_copy(update={service.value: until})
 
 
@@ -107,9 +113,9 @@ def set_pause(
     until: Until | None,
     making: Making | None,
 ) -> Control:
-    """Set the end of the pause of ``service``, or end the pause with None.  Return the control in force then.
+    """Pause ``service`` until ``until``, or resume it with None.  Return the newest control after that.
 
-    Nothing is written if the end is in force already."""
+    Nothing is written if the newest control says so already."""
 
     def decide(found: Version | None) -> Control | None:
         before = _decoded(found, making)
@@ -128,11 +134,12 @@ def _decoded(found: Version | None, making: Making | None) -> Control:
 
 
 class ControlReader:
-    """Reader of the control for one service.  ``problem`` says why a person must look at the newest version (guarantee
-    4)."""
+    """Reader of the control for one service.  It keeps the control that it has read most recently."""
 
     def __init__(self, store: ObjectStore, clock: Clock, service: Service, making: Making | None) -> None:
         self.problem: Corrupt | None = None
+        """Why the newest control is damaged; None if the newest read succeeded.  A person must repair it (guarantee
+        4)."""
         self._store = store
         self._making = making
         self._clock = clock
@@ -143,11 +150,12 @@ class ControlReader:
 
     @property
     def paused(self) -> Until | None:
-        """End of the pause in force now, as far as is known; None if there is none."""
+        """End of the service's pause, by the control that was read most recently; None if the service is not paused."""
         return self._control.paused(self._service, self._clock.now_ms())
 
     def read_or_raise(self) -> Until | None:
-        """Look for a newer version, then return ``paused``.  ``Retry`` and ``Refresh`` go to the caller."""
+        """Read the newest control, then return ``paused``.  Damage goes into ``problem``.  Raise ``Retry`` or
+        ``Refresh`` if the store fails."""
         try:
             found = self._newest()
             if found != self._known:
@@ -166,14 +174,16 @@ class ControlReader:
         return found
 
     def read(self) -> Until | None:
-        """Look as ``read_or_raise`` does.  If the store does not answer, the control read last holds (guarantee 4)."""
+        """Do as ``read_or_raise`` does.  If the store fails, the control that was read most recently holds (guarantee
+        4)."""
         with contextlib.suppress(Retry, Refresh):  # a store that fails shows in the service's own work
             self.read_or_raise()
         return self.paused
 
 
 class ControlWatch:
-    """A reader that looks every ``POLL_S`` seconds in the background, for a loop that must not wait for the store."""
+    """Reads the control every ``POLL_S`` seconds in the background, for a loop that must not wait for the store.  The
+    first read is done when the watch is made."""
 
     def __init__(self, reader: ControlReader, tasks: Tasks, clock: Clock) -> None:
         self._reader = reader
@@ -188,7 +198,8 @@ class ControlWatch:
         return self._reader.problem
 
     def look(self) -> Until | None:
-        """Return the end of the pause in force now, or None.  This never waits for the store."""
+        """Return the end of the service's pause, or None.  Start a read if one is due.  This never waits for the
+        store."""
         now = self._clock.monotonic()
         if self._asked is not None and self._asked.done():
             self._asked.result()

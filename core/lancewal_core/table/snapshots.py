@@ -1,18 +1,18 @@
-"""Named snapshots: branches of the Lance table whose metadata say of which state they are.
+"""Named snapshots: branches of the Lance table whose metadata say which state of the table they hold.
 
-The notes of a branch are text by name, as plain Lance shows them (``dataset.branches.list()``):
+The *notes* of a branch are its metadata, a text for each name.  Plain Lance shows them (``dataset.branches.list()``):
 
-==========================  ==============================================================================================
-``lancewal.snapshot``       the format version of these notes, ``1``; ``begun`` while the snapshot is being made
-``lancewal.receipt``        the receipt of the read whose rows it has (``lw1...``)
-``lancewal.version``        the branch's version with these rows
-``lancewal.created_at``     time at which it was made, or begun
-``lancewal.maker``          while it is being made: a random id of the attempt that makes it
-``lancewal.until``          time from which it may be dropped; without this note, never
-``lancewal.left_out``       JSON: what the read left out of keys in conflict, if anything
-``lancewal.cut``            JSON: of which cut of a catalog it is, if of one (``lancewal_core.catalog.cut``)
-``lancewal.left_over``      ``1`` once somebody began to drop it, since its cut had no record
-==========================  ==============================================================================================
+==========================
+============================================================================================== ``lancewal.snapshot``
+format version of these notes, ``1``; ``begun`` while the snapshot is being made ``lancewal.receipt``        receipt
+of the read whose rows the snapshot has (``lw1...``) ``lancewal.version``        the branch's version with these rows
+``lancewal.created_at``     time when the snapshot was made; while it is being made, when this began
+``lancewal.maker``          while the snapshot is being made: random id of the attempt that makes it
+``lancewal.until``          time from which garbage collection drops the snapshot; without this note, never
+``lancewal.left_out``       JSON: what the read left out because of keys in conflict, if anything ``lancewal.cut``
+JSON: the cut of a catalog that the snapshot belongs to, if any (``lancewal_core.catalog.cut``) ``lancewal.left_over``
+``1`` once a process began to drop the snapshot, since its cut had no record in the catalog ==========================
+==============================================================================================
 
 A branch without ``lancewal.snapshot`` is a user's branch, not a snapshot.
 """
@@ -51,7 +51,7 @@ NAME_FORM = (
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A named snapshot.  ``version`` is the table's version at which the branch begins; ``branch_version`` is the
+    """A named snapshot.  ``version`` is the table's version at which its branch begins.  ``branch_version`` is the
     branch's version with the snapshot's rows."""
 
     name: str
@@ -61,18 +61,18 @@ class Snapshot:
     """Text of the receipt.  A read at this receipt has the rows of the snapshot."""
     created_ms: int
     until_ms: int | None
-    """Time from which on garbage collection drops it; None: never."""
+    """Time from which garbage collection drops the snapshot, in milliseconds since 1970; None: never."""
     waiting: int = 0
-    """Keys in conflict that waited for a decision."""
+    """Number of keys in conflict that waited for a person's decision when the snapshot was made."""
     unmerged: int = 0
-    """Keys in conflict of which unmerged records are left out."""
+    """Number of keys in conflict whose unmerged records the snapshot leaves out."""
     partitions: tuple[int, ...] = ()
-    """Partitions through which the latter keys came."""
+    """Partitions through which records of the ``unmerged`` keys came."""
     cut: str = ""
-    """Text of the note that says of which cut the snapshot is; empty if it is of none."""
+    """The note ``lancewal.cut``: JSON about the cut that the snapshot belongs to; empty if it belongs to none."""
 
     def notes(self) -> dict[str, str]:
-        """Return the snapshot as its branch's metadata."""
+        """Return the notes of the snapshot's branch."""
         found = {
             NOTE: _FORMAT,
             _RECEIPT: self.receipt,
@@ -88,14 +88,16 @@ class Snapshot:
 
 
 def check_until(until_ms: int) -> int:
-    """Return ``until_ms``.  Raises ``InvalidInput`` if it is too far away to be written as a time."""
+    """Return ``until_ms``.  Raise ``InvalidInput`` if it lies after the year 9999, since no note can hold such a
+    time."""
     if until_ms >= _YEAR_10000_MS:
-        raise InvalidInput("a snapshot that is kept for so long has no end before the year 10000: leave out --for")
+        raise InvalidInput("the snapshot would be kept until after the year 9999. Leave out --for to keep it for ever")
     return until_ms
 
 
 def begun(now_ms: int, maker: str, cut: str = "") -> dict[str, str]:
-    """Return the notes of a branch that is to become a snapshot."""
+    """Return the notes of a branch that is to become a snapshot.  ``maker``: random id of the attempt.  ``cut``: as in
+    ``Snapshot``."""
     return {NOTE: _BEGUN, _CREATED: utc_text(now_ms), _MAKER: maker} | _of_cut(cut)
 
 
@@ -104,12 +106,12 @@ def _of_cut(cut: str) -> dict[str, str]:
 
 
 def cut_of(branch: Branch) -> str:
-    """Return the text of the note that says of which cut a snapshot is, also an unfinished one; empty if it is of none."""
+    """Return the note about the cut that a finished or unfinished snapshot belongs to; empty if it belongs to none."""
     return branch.notes.get(_CUT, "")
 
 
 def marked_left_over(notes: Mapping[str, str]) -> dict[str, str]:
-    """Return the notes of a snapshot of a cut with the mark of those that are left over."""
+    """Return ``notes`` with the note that a process has begun to drop the snapshot, since its cut has no record."""
     return {**notes, _LEFT_OVER: "1"}
 
 
@@ -118,17 +120,19 @@ def is_ours(branch: Branch) -> bool:
 
 
 def is_unfinished(branch: Branch) -> bool:
-    """Return whether a snapshot is being made of the branch, or its maker died."""
+    """Return whether the branch is to become a snapshot: it is being made, or the process that made it died."""
     return branch.notes.get(NOTE) == _BEGUN
 
 
 def begun_ms(branch: Branch) -> int | None:
-    """Return when an unfinished snapshot was begun; None for every other branch."""
+    """Return when an unfinished snapshot was begun, in milliseconds since 1970; None for every other branch."""
     return _ms(branch, _CREATED) if is_unfinished(branch) else None
 
 
 def snapshot_of(branch: Branch) -> Snapshot | None:
-    """Return the snapshot of a branch; None if the branch is a user's, or its snapshot is not finished."""
+    """Return the snapshot of a branch; None if the branch is a user's, or its snapshot is not finished.
+
+    Raise ``FormatUnknown`` for a snapshot of a later release, and ``ObjectCorrupt`` for one with damaged notes."""
     form = branch.notes.get(NOTE)
     if form is None or form == _BEGUN:
         return None
@@ -151,7 +155,8 @@ def snapshot_of(branch: Branch) -> Snapshot | None:
 
 
 def snapshots(table: StoredTable) -> Sequence[Snapshot]:
-    """Return all finished snapshots, by name.  Raise the error of a snapshot that is damaged or of a later release."""
+    """Return all finished snapshots, sorted by name.  Raise the error of the first snapshot that is damaged or of a
+    later release."""
     found, faults = readable_snapshots(table)
     if faults:
         raise faults[0]
@@ -175,8 +180,8 @@ def readable_snapshots(table: StoredTable) -> tuple[Sequence[Snapshot], Sequence
 def snapshots_there(table: StoredTable) -> str:
     """Return a text that names the existing snapshots, for the error about a name that does not exist.
 
-    Only names are read, so that a damaged snapshot does not hide that error.  A name that cannot be read may be the one
-    that is asked for."""
+    Only names are read, so that a damaged snapshot does not hide that error.  If some branch cannot be read, the text
+    also says so, since that branch may be the one that was asked for."""
     names = sorted(branch.name for branch in table.branches() if branch.notes.get(NOTE, _BEGUN) != _BEGUN)
     there = f"there are {some_of(names, _NAMED_MAX)}" if names else "there are none"
     fault = table.names_fault()
@@ -184,15 +189,15 @@ def snapshots_there(table: StoredTable) -> str:
 
 
 def has_notes(table: StoredTable, name: str, notes: Mapping[str, str]) -> bool:
-    """Return whether the branch of that name still has exactly these notes.  A dropped snapshot's name may be used
-    again."""
+    """Return whether the branch ``name`` still has exactly these notes.  If not, the snapshot may have been dropped,
+    and its name used again."""
     branch = table.find_branch(name)
     return branch is not None and branch.notes == notes
 
 
 def check_name(name: str) -> str:
-    """Return ``name``.  Raises ``InvalidInput`` if no snapshot may have it.  The name is part of a path, and of Lance's
-    names.
+    """Return ``name``.  Raise ``InvalidInput`` if no snapshot may have it.  The name becomes part of a path, and the
+    name of a Lance branch.
     """
     plain = all(c.isascii() and (c.isalnum() or c in "._-") for c in name)
     dots = ".." in name or name.strip(".") != name or name.endswith(".lock")
@@ -210,7 +215,7 @@ def _ms(branch: Branch, key: str) -> int:
 
 
 def about(snapshot: Snapshot) -> Mapping[str, object]:
-    """Return a snapshot as a report shows it."""
+    """Return the members of a snapshot in reports, such as ``--json`` output."""
     return {
         "name": snapshot.name,
         "version": snapshot.version,

@@ -1,25 +1,28 @@
-"""Watermarks of a table version V, also called W(V): for each region, the generation and position that V contains.
+"""Watermarks of a table version V, also called W(V): for each region, the newest generation merged in V, and the merged
+position after it.
 
-A merge commit carries the watermarks of *all* regions in its transaction properties.  The same content is written as an
-object (``paths.merge_record``) right after it, because a clean-up removes old transactions.  After a restore, or if
-versions are gone, the watermarks may be in neither place.  Then a person decides, by a record of the same form (``decide``).
+A merge commit has the watermarks of *all* regions in its transaction properties.  The same content is written as an
+object right after the commit, a *merge record* (``paths.merge_record``), since a clean-up removes old transactions.
+After a restore, or if versions are gone, the watermarks may be in neither place.  Then a person decides which
+watermarks hold.  The decision is stored as a merge record too (``decide``).
 
-The watermarks also name the object that says which keys are in conflict (``conflicts_ref``), if there is one.
-Watermarks that name such an object have format 2, all others format 1.  So an earlier release, which would not carry
-the name on, does not merge after them.
+The watermarks also refer to the object with the keys in conflict (``conflicts_ref``), if there is one.  Watermarks
+with such a reference have format 2, all others format 1.  So an earlier release, which would drop the reference, does
+not merge after them.
 
-Guarantee: ``Watermarks.at(V)`` returns the watermarks of the newest merge at or below V, or raises an error.  It never
+Guarantee: ``Watermarks.at(V)`` returns the watermarks of the newest merge at or before V, or raises an error.  It never
 returns those of an older merge.
 
-Steps of the walk down from V
- 1. If the version has a record under ``merges/``, the record's watermarks count.
- 2. If its transaction carries watermarks, these count.
+Steps, from version V to older versions
+ 1. If the version has a merge record, return the record's watermarks.
+ 2. If its transaction has watermarks, return these.
  3. If the version is a restore, raise ``TableRestored``.  If it is an overwrite, other than the table's creation, raise
     ``TableReplaced``.
- 4. Any other commit leaves the watermarks as they were, such as lancewal's own compaction or a user's commit.  So does a
-    version whose transaction Lance's binding cannot convert: it rewrote an index.  Go on with the version below.
+ 4. Any other commit leaves the watermarks as they were, such as lancewal's own compaction or a user's commit.  So
+    does a commit whose transaction Lance's Python package cannot read, since it rewrote an index.  Continue with the
+    version before.
  5. If the version is gone, raise ``MergedPositionUnknown``.
- 6. If version 1 has none of these, nothing was ever merged.
+ 6. If no version down to 1 gave a result, nothing was ever merged.
 """
 
 from __future__ import annotations
@@ -70,15 +73,16 @@ PROPERTY_WATERMARKS = "lancewal.watermarks"
 PROPERTY_MERGE = "lancewal.merge"
 PROPERTY_FOLLOWUP = "lancewal.followup"
 PROPERTY_LOAD = "lancewal.load"
-"""Name of the bulk load of which a commit is a part."""
+"""Commit property with the name of the bulk load that the commit is part of."""
 PROPERTY_EXPIRY = "lancewal.expiry"
-"""Name of one try of an expiry: a commit that hides rows whose time to live is over."""
+"""Commit property with the random id of one try of an expiry.  An expiry hides rows whose time to live is over."""
 PROPERTY_READ_VERSION = "lancewal.read_version"
-"""Version that a merge was computed from: a rebase changes the transaction's own read version."""
+"""Commit property with the version from which a merge was planned.  If Lance rebases a commit, the transaction's own
+read version changes."""
 TABLE_UUID = "lancewal.table_uuid"
-"""Key in the Lance table's config."""
+"""Key of the contract's ``table_uuid`` in the Lance table's config."""
 HELD_MAX = 160_000
-"""Versions and regions of watermarks that a process remembers: some 64 MiB."""
+"""Default size of the cache of watermarks, in units of some 400 bytes (``_Found``): 64 MiB."""
 
 
 W = TypeVar("W")
@@ -91,13 +95,16 @@ class Watermark:
     generation: Generation
     next: Position
     perhaps: Generation | None = None
-    """Generation up to which the table may still hold rows, if a person has accepted a lower bound."""
+    """If a person has accepted these watermarks as a lower bound: the newest generation of which the table may hold
+    rows.  None: the table holds rows of no generation after ``generation``."""
 
 
 @dataclass(frozen=True, slots=True)
 class InForce:
-    """Watermarks in force: the version that set them (0: none did), the merge's uuid, and the reference to keys in
-    conflict."""
+    """Watermarks of a table version, and where they come from.
+
+    ``version`` is the version whose merge, or whose decision by a person, has set them (0: nothing was ever merged).
+    ``merge`` is the uuid of that merge; ``conflicts`` refers to the keys in conflict."""
 
     version: TableVersion
     merge: str | None
@@ -110,16 +117,16 @@ class InForce:
 
     @property
     def exact(self) -> bool:
-        """Whether the table surely holds no rows of records from these positions on."""
+        """Whether the table surely holds no rows of records at or after these positions."""
         return not any(mark.perhaps is not None for mark in self.regions.values())
 
     @property
     def positions(self) -> dict[Region, Position]:
-        """Position of each region up to which its records are merged."""
+        """Merged position of each region of which a generation was merged."""
         return {region: mark.next for region, mark in self.regions.items()}
 
     def position(self, region: Region) -> Position | None:
-        """Return the position after the newest merged generation; None if none was merged."""
+        """Return the region's merged position; None if no generation of it was merged."""
         found = self.regions.get(region)
         return None if found is None else found.next
 
@@ -128,13 +135,14 @@ class InForce:
         return 0 if self.conflicts is None else self.conflicts.keys
 
     def why_stopped(self, region: Region) -> RegionConflict | None:
-        """Return why ingest takes no further records of the region; None if it takes them."""
+        """Return the error that says why ingest takes no further records of the region; None if it takes them."""
         return None if self.conflicts is None else self.conflicts.why_stopped(region)
 
 
 _KINDS = ("merge", "checkpoint", "keep", "replay", "accepted")
 Decision = Literal["keep", "replay", "accepted"]
-"""A person's decision: after a restore about the rows merged since, or that a concluded position is right."""
+"""Kind of a person's decision about watermarks: ``keep`` or ``replay`` after a restore, ``accepted`` for watermarks
+that ``lancewal repair merged-position`` has concluded."""
 
 NOTHING_MERGED = InForce(TableVersion(0), None, {})
 
@@ -151,7 +159,8 @@ def _mark(watermark: Watermark) -> dict[str, int]:
 
 
 def decode_watermarks(text: str, where: str) -> dict[Region, Watermark]:
-    """Read what ``encode_watermarks`` wrote; ``ObjectCorrupt`` names ``where``."""
+    """Return the watermarks in a text by ``encode_watermarks``.  Raise ``ObjectCorrupt`` for another text; it names
+    ``where``, the origin of the text."""
     try:
         return _regions(JsonObject.parse(text))
     except JsonFault as error:
@@ -186,19 +195,23 @@ def _format(conflicts: ConflictsRef | None) -> str:
 
 
 def _check_format(found: str | None, named: bool, where: str) -> None:
-    """Raise ``FormatUnknown``, or ``ObjectCorrupt`` if the format and the content do not agree."""
+    """Raise ``FormatUnknown`` for a later format ``found``, and ``ObjectCorrupt`` if it contradicts ``named``.
+
+    ``named``: whether there is a reference to keys in conflict.  ``where``: the origin of the watermarks."""
     if found not in (FORMAT, FORMAT_WITH_CONFLICTS):
         raise FormatUnknown(
             f"{where}: this release does not read format {(found or '')[:20]!r}: upgrade lancewal", object=where
         )
     if named != (found == FORMAT_WITH_CONFLICTS):
         raise ObjectCorrupt(
-            f"{where}: format {found} {'has' if named else 'lacks'} the name of conflicts", object=where
+            f"{where}: watermarks of format {found} {'must not have' if named else 'must have'} a reference to keys in "
+            "conflict",
+            object=where,
         )
 
 
 def watermarks_of(info: TransactionInfo, version: int) -> InForce | None:
-    """Return the watermarks that a transaction carries; None if it is not a merge."""
+    """Return the watermarks in the properties of ``version``'s transaction; None if the transaction has none."""
     text = info.properties.get(PROPERTY_WATERMARKS)
     if text is None:
         return None
@@ -207,13 +220,14 @@ def watermarks_of(info: TransactionInfo, version: int) -> InForce | None:
     _check_format(info.properties.get(PROPERTY_FORMAT), named is not None, where)
     merge = info.properties.get(PROPERTY_MERGE)
     if merge is not None and not is_word(merge):
-        raise ObjectCorrupt(f"{where}: its {PROPERTY_MERGE} is not the uuid of a merge", object=where)
+        raise ObjectCorrupt(f"{where}: its property {PROPERTY_MERGE!r} is not the uuid of a merge", object=where)
     conflicts = None if named is None else decode_ref(named, where)
     return InForce(TableVersion(version), merge, decode_watermarks(text, where), conflicts)
 
 
 class _Found:
-    """Cache of the watermarks of table versions.  Versions unused for longest are dropped first.  Threads may share it.
+    """Cache of the watermarks of table versions.  The least recently used versions are dropped first.  Threads may
+    share it.
 
     ``held_max`` bounds the cache, in units of some 400 bytes.  A version takes one unit.  Its watermarks take one unit
     for each of their regions, once for all versions that share the same watermarks.
@@ -223,7 +237,7 @@ class _Found:
         self._held_max = held_max
         self._by_version: OrderedDict[int, InForce] = OrderedDict()
         self._uses: Counter[int] = Counter()
-        """Versions that share watermarks, by the ``id`` of these."""
+        """``id()`` of an ``InForce`` to the number of versions in the cache that share it."""
         self._regions = 0
         self._lock = Lock()
 
@@ -235,7 +249,7 @@ class _Found:
             return known
 
     def keep(self, versions: Iterable[int], known: InForce) -> None:
-        """Remember what was found for ``versions``.  The last of them stays longest."""
+        """Add ``known``, the watermarks of all ``versions``.  The version given last is dropped last."""
         with self._lock:
             for version in versions:
                 if version not in self._by_version:
@@ -252,8 +266,9 @@ class _Found:
 
 
 class Watermarks:
-    """Reader of the watermarks of table versions.  It caches them, since they never change: at most ``held_max`` versions
-    and regions."""
+    """Reader of the watermarks of table versions, and writer of merge records.
+
+    Watermarks never change, so they are cached.  ``held_max``: the size of the cache (``_Found``)."""
 
     def __init__(self, store: ObjectStore, table: StoredTable, making: Making | None, held_max: int = HELD_MAX) -> None:
         self._store = store
@@ -265,36 +280,39 @@ class Watermarks:
 
     @property
     def newest_set_by(self) -> TableVersion:
-        """The newest version known to have set watermarks.  Region states that are read after this version was known
-        are not older than these watermarks."""
+        """Newest version that is known to have set watermarks; 0 if none is.  Region states that are read after this
+        object has learned of the version are not older than its watermarks."""
         return self._set_by
 
     def at(self, version: int) -> InForce:
-        """Return the watermarks of a version.  Errors: see the module docstring."""
+        """Return the watermarks of a version.  Raise ``TableRestored``, ``TableReplaced`` or
+        ``MergedPositionUnknown`` as the module docstring says."""
         try:
             return self._walk(version, listed=True)
         except (MergedPositionUnknown, TableRestored):
             return self._walk(version, listed=False)  # the listing may have been short of a record
 
     def known_at(self, version: int) -> InForce | None:
-        """Return the watermarks of a version; None if nobody knows them."""
+        """Return the watermarks of a version; None where ``at`` raises ``TableRestored`` or
+        ``MergedPositionUnknown``."""
         try:
             return self.at(version)
         except (MergedPositionUnknown, TableRestored):
             return None
 
     def newest(self, check: Callable[[PinnedTable], None] = lambda pinned: None) -> tuple[PinnedTable, InForce]:
-        """Return the newest version and its watermarks; look again if a clean-up has removed the version found first.
+        """Return the newest table version and its watermarks.  If a clean-up removes versions during the call, try
+        again with the version that is newest then.
 
-        ``check`` may refuse a version by an error, before anything is asked about its watermarks."""
+        ``check`` is called with each version before its watermarks are read, and may raise an error."""
         return self._newest(self.at, check)
 
     def newest_known(self) -> tuple[PinnedTable, InForce | None]:
-        """Return the newest version and its watermarks, or None instead of watermarks if nobody knows what the version
+        """Return the newest version and its watermarks; None instead of watermarks if it is not known what the version
         contains.
 
-        This is so after a restore that nobody has decided about.  It is also so while a lower bound holds that a person
-        has accepted and no merge has made true yet."""
+        This is so after a restore about which no person has decided.  It is also so if the watermarks are a lower bound
+        that a person has accepted (not ``InForce.exact``)."""
 
         def known(version: int) -> InForce | None:
             try:
@@ -341,8 +359,9 @@ class Watermarks:
         return known
 
     def record(self, in_force: InForce, version: TableVersion, kind: Literal["merge", "checkpoint"]) -> Unknown | None:
-        """Write ``merges/<version>``.  A record that is there already must say the same.  ``Unknown``: the record may
-        be missing."""
+        """Write the merge record of ``version``.  Return ``Unknown`` if the outcome of the put is unknown, else None.
+
+        Raise ``ObjectCorrupt`` if there is a record already that has other watermarks."""
         if version == self._written:
             return None  # a quiet table: no request a round
         key = paths.merge_record(version, self._making)
@@ -360,8 +379,8 @@ class Watermarks:
                 said = (other.version, other.regions, other.conflicts)
                 if said != (in_force.version, in_force.regions, in_force.conflicts):
                     raise ObjectCorrupt(
-                        f"{key} says other merged positions than the table's history: {encode_watermarks(other.regions)}, "
-                        f"history {encode_watermarks(in_force.regions)}",
+                        f"{key} has other merged positions than the table's history. It has "
+                        f"{encode_watermarks(other.regions)}, the history has {encode_watermarks(in_force.regions)}",
                         object=key,
                     )
                 self._written = version
@@ -370,18 +389,17 @@ class Watermarks:
         return None
 
     def recorded(self, in_force: InForce, version: TableVersion, kind: Literal["merge", "checkpoint"]) -> None:
-        """Record as ``record`` does, for callers that go no further without a verdict.  Raises ``StoreUnavailable`` if
-        there is none.
-        """
+        """Do as ``record`` does, but raise ``StoreUnavailable`` if the outcome of the put is unknown."""
         unknown = self.record(in_force, version, kind)
         if unknown is not None:
             raise no_verdict(paths.merge_record(version, self._making), unknown.cause, "the next round writes it")
 
     def decide(self, in_force: InForce, kind: Decision) -> InForce:
-        """Put a person's decision under ``merges/<in_force.version>``.  Return the watermarks in force at that version
-        then: those of this decision, or of an earlier one.
+        """Store a person's decision as the merge record of ``in_force.version``.  Return the watermarks of that
+        record: those of this decision, or of an earlier one.
 
-        ``StoreUnavailable`` without a verdict; then the caller may safely decide the same again.
+        Raise ``StoreUnavailable`` if the outcome of the put is unknown.  The caller may then repeat the call with the
+        same decision.
         """
         key = paths.merge_record(in_force.version, self._making)
         with point("merges.put", object=key):
@@ -389,7 +407,7 @@ class Watermarks:
         return in_force if isinstance(outcome, Done) else decode_merge_record(outcome.found, key)
 
     def recorded_versions(self, limit: int | None = None) -> set[TableVersion]:
-        """Return the versions with a merge record.  ``limit``: return about so many, the newest."""
+        """Return the versions that have a merge record.  ``limit``: only about this many, the newest."""
         infos = self._store.list(paths.merges_prefix(self._making), limit=limit)
         return {v for info in infos if (v := paths.parse_merge_record(info.key)) is not None}
 
@@ -435,7 +453,7 @@ class Watermarks:
 
 
 def encode_merge_record(in_force: InForce, kind: Literal["merge", "checkpoint"] | Decision) -> bytes:
-    """Return a record under ``merges/`` as an object's bytes."""
+    """Return a merge record as an object's bytes."""
     content = {
         "format": _format(in_force.conflicts),
         "kind": kind,
@@ -448,7 +466,8 @@ def encode_merge_record(in_force: InForce, kind: Literal["merge", "checkpoint"] 
 
 
 def kind_of(data: bytes, key: str) -> str:
-    """Return the ``kind`` of a record under ``merges/``, a person's decision or not."""
+    """Return the kind of the merge record in ``data``: ``merge``, ``checkpoint``, or a ``Decision``.  ``key`` is its
+    object's key."""
     try:
         return _kind(JsonObject.parse(data))
     except JsonFault as error:
@@ -458,12 +477,13 @@ def kind_of(data: bytes, key: str) -> str:
 def _kind(content: JsonObject) -> str:
     kind = content.text("kind")
     if kind not in _KINDS:
-        raise JsonFault(f"its 'kind' is none of {', '.join(_KINDS)}")
+        raise JsonFault(f"its 'kind' is {kind[:20]!r}; expected one of {', '.join(_KINDS)}")
     return kind
 
 
 def decode_merge_finished(data: bytes, key: str) -> str:
-    """Return the uuid of the finished merge, or raise ``ObjectCorrupt``."""
+    """Return the uuid in the object ``key``, which says that a merge is finished.  Raise ``ObjectCorrupt`` if it has
+    none."""
     try:
         return word(data.decode("ascii"), "uuid")
     except ValueError as error:
@@ -471,7 +491,8 @@ def decode_merge_finished(data: bytes, key: str) -> str:
 
 
 def decode_merge_record(data: bytes, key: str) -> InForce:
-    """Inverse of ``encode_merge_record``; ``ObjectCorrupt`` or ``FormatUnknown`` names the object."""
+    """Return the watermarks of the merge record in ``data``, the object ``key``.  Raise ``ObjectCorrupt`` or
+    ``FormatUnknown``, which name the object."""
     version = paths.parse_merge_record(key)
     try:
         content = JsonObject.parse(data)

@@ -27,9 +27,10 @@ from lancewal_core.rows.row_range import RowRange
 from lancewal_core.rows.schema import OFFSET, OP, Op
 
 FIRST_RECORDS = 100
-"""A partition stops before this many records if none of them is a row and all are bad of one kind.  Records count
-from the table's start; deletes do not count as rows.  The number is high enough that a few bad records stop no
-partition, and low enough that a person can look through the dead letters."""
+"""Number of first records by which ``on_wrong_format: stop`` recognises a topic of another format.  A partition stops
+before its hundredth record if none of them is a row, and all are bad of one kind (not misrouted).  Records count from
+the table's start; deletes do not count as rows.  The number is high enough that a few bad records stop no partition.
+It is low enough that a person can look through the dead letters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +96,7 @@ class Entry:
     """The entry's rows: a batch with the columns of ``rows.RowSchema.wal``, or a range of rows in such a batch.  An
     entry without rows still moves the region's durable position."""
     rejected: tuple[RejectedOffset, ...]
-    """Bad records, by ascending offsets."""
+    """Bad and misrouted records, by ascending offsets."""
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Entry) and self._values() == other._values() and self.rows.equals(other.rows)

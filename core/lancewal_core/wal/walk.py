@@ -78,7 +78,7 @@ def walk(
     regions: Collection[Region] | None = None,
 ) -> Walk[Segment]:
     """Read segments from ``start`` to the end of the log, or to before the number ``before``.  Each step sends its GETs
-    concurrently, and asks for more numbers than the step before.
+    concurrently.  It asks for twice as many numbers as the step before, up to ``_WINDOW``.
 
     ``regions``: decode only the entries of these regions.
     """

@@ -1,6 +1,6 @@
 """Writing a log: the segments of one ingest process, numbered without gaps.
 
-A segment is *settled* once the outcome of its PUT is known.
+A segment is *settled* once this process knows that the store has it.
 
 Guarantees
  1. Only its owner writes data segments into a log, one after the other: segment n + 1 is not sent before segment n is

@@ -98,7 +98,7 @@ class StoredSchema(StoredVersion):
     """Partition number to the position from which this version decodes records.  In other partitions it does so from
     the first record on.  Empty in version 1."""
     write_id: Word
-    """Differs in every version: tells a lost reply from a lost race."""
+    """Random id, another one in every version.  It shows whether a put with a lost reply was this process's own."""
 
     @classmethod
     def decode(cls, data: bytes, where: str) -> Self:

@@ -387,7 +387,7 @@ CHANGES: dict[str, tuple[Callable[[wal_segment_pb2.WalSegmentTable], object], st
     "batch of fewer": (lambda t: setattr(t.body.batches[0], "entries", 1), "1 of its 2 entries are in no"),
     "batch of none": (lambda t: t.body.batches.add(), "hold 0 entries"),
     "rows": (lambda t: setattr(t.body.entries[0], "rows", 4), "declares 5 rows"),
-    "rows of another entry": (lambda t: move_a_row(t.body), "17 have offsets 108 to 108"),
+    "rows of another entry": (lambda t: move_a_row(t.body), "17' have offsets 108 to 108"),
     "rows out of nothing": (lambda t: grow(t.body.entries[1]), "declares 5 rows"),
     "raw bytes": (lambda t: setattr(t.body.batches[0], "raw_bytes", t.body.batches[0].raw_bytes + 8), "declares 5"),
     "raw bytes beyond reason": (lambda t: setattr(t.body.batches[0], "raw_bytes", 2**40), "cannot hold 1099511627776"),
@@ -514,7 +514,7 @@ def test_a_broken_segment_is_not_written(segment: Segment) -> None:
 def test_a_null_in_a_column_that_has_none_is_not_written() -> None:
     rows = batch([100, 101])
     rows = rows.set_column(0, ROWS.wal.field("id"), pa.array([1, None], pa.int64()))
-    with pytest.raises(InvalidInput, match="nulls in 'id'"):
+    with pytest.raises(InvalidInput, match="nulls in column 'id'"):
         encode_segment(one(replace(NORTHERN, held=rows)), ROWS.wal)
 
 

@@ -1,13 +1,17 @@
-"""Changes that other programs have made to the table's columns, as one change of the contract (``Adoption``).
+"""Finds changes that other programs have made to the table's columns, and makes one change of the contract of them
+(``Adoption``).
+
+To *adopt* such a change is to take it over into the contract.
 
 Guarantees
  1. The newest version of the table fits the contract that this change gives.  Otherwise ``ContractMismatch`` names what
-    stays different, and nothing is changed.
- 2. A field that another program has added keeps its id.  No version of the contract has named this id.  Lance gives the id
-    of a dropped field again, and values of that field that wait for a merge would show in the new one.
- 3. Fields are told apart by ids.  So a field that was renamed keeps its values.  Its new name may be that of a field that
-    was dropped or renamed in the same call.
- 4. ``InvalidInput`` names each thing that cannot be adopted, and the way around it.
+    would stay different, and nothing is changed.
+ 2. A field that another program has added keeps its id, which no contract version has named.  An id that one has
+    named is refused.  Lance gives a new field the id of a dropped one again, and unmerged values of the old field
+    would show in the new one.
+ 3. Fields are identified by ids.  So a field that was renamed keeps its values.  Its new name may be that of a field
+    that was dropped or renamed in the same call.
+ 4. ``InvalidInput`` names each change that cannot be adopted, and what to do instead.
 """
 
 from __future__ import annotations
@@ -41,45 +45,47 @@ from lancewal_core.table.protocol import PinnedTable
 
 @dataclass(frozen=True, slots=True)
 class _Difference:
-    """A field that the version has otherwise than the contract."""
+    """A field that differs between the table version and the contract: added, dropped, renamed or of another type."""
 
     outer: Path
-    """Names in the version of the structs that hold the field."""
+    """Names, in the version, of the structs around the field; empty for a column."""
     ours: Tree | None
-    """The contract's field; None: another program has added one."""
+    """The field in the contract.  None: another program has added the field."""
     now: Tree | None
-    """The version's field; None: it is gone."""
+    """The field in the version.  None: another program has dropped the field."""
     column: Tree | None
-    """The contract's column in which the field lies, or that it is; None: another program has added the column."""
+    """The contract's column that the field is or lies in.  None: another program has added the column."""
     beside: Sequence[Tree]
-    """The version's fields of the same struct, or its columns."""
+    """All fields of the same struct in the version, or all columns of the version."""
     replaced: bool = False
-    """Whether another field has taken its place: one that the contract does not know has its name, or one of another type
-    its id."""
+    """Whether another field replaces the contract's: a field of another program with its name, or a field of another
+    type with its id."""
 
     @property
     def path(self) -> Path:
-        """The name of the field in the version.  If it is gone there, that in the contract."""
+        """Path of the field by its name in the version; by its name in the contract if the version lacks the field."""
         tree = self.now or self.ours
         assert tree is not None, "one of them has the field"
         return (*self.outer, tree.name)
 
     @property
     def paths(self) -> tuple[Path, ...]:
-        """The names by which a person may ask for it."""
+        """Paths by which a person may name the field: by its name in the version, and by that in the contract."""
         return tuple((*self.outer, tree.name) for tree in (self.now, self.ours) if tree is not None)
 
 
 @dataclass(frozen=True, slots=True)
 class _After:
-    """Fields that the contract will have, and fields that it had."""
+    """Facts about the contract before and after the chosen changes are adopted."""
 
     ids: frozenset[int]
-    """Lance's ids of all fields that the contract will have."""
+    """Lance's ids of all fields of the contract, and of all fields that are to be added.  Dropped fields are among
+    them."""
     first: Mapping[int, int]
-    """Ids that the contract's fields had at first (``Column.ids``), by Lance's ids."""
+    """Lance's id of a field of the contract to its first id (``Column.ids``)."""
     earlier: Sequence[Contract]
-    """The contract, and each earlier state of its columns, if this matters for what was chosen."""
+    """The contract, and a version for each earlier state of its columns.  Empty unless a field was added, or a member
+    of a struct dropped."""
 
     @staticmethod
     def of(store: ObjectStore, contract: Contract, chosen: Sequence[_Difference]) -> _After:
@@ -91,18 +97,17 @@ class _After:
 
     @property
     def used(self) -> frozenset[int]:
-        """All ids that a version of the contract has named."""
+        """All field ids that the contract versions in ``earlier`` name."""
         return frozenset(id_ for known in self.earlier for c in known.columns for id_ in (*c.ids, *c.lance_ids))
 
 
 def adoption_of(
     store: ObjectStore, pinned: PinnedTable, contract: Contract, asked: Collection[Adopted]
 ) -> Adoption | None:
-    """Return the change that takes these changes of other programs into the contract; None if the contract has them
-    already.
+    """Return the change that adopts the changes ``asked``; None if the contract has them already.
 
-    Each earlier state of the contract's columns costs a request if a field was added, or a member dropped.  Errors:
-    guarantees 1, 4.
+    If a field was added, or a member of a struct dropped, each earlier state of the contract's columns costs a request.
+    Raise ``ContractMismatch`` and ``InvalidInput`` as guarantees 1 and 4 say.
     """
     if not asked:
         return None
@@ -122,9 +127,9 @@ def adoption_of(
 
 
 def check_adopted(pinned: PinnedTable, contract: Contract, before: Contract) -> None:
-    """Raise ``ContractMismatch`` unless the version fits the contract that adopts what it has (guarantee 1).
+    """Raise ``ContractMismatch`` unless the version fits ``contract``, which adopts its changes (guarantee 1).
 
-    ``before``: the contract in force."""
+    ``before``: the newest stored contract."""
     left = misfits(pinned, contract, named=_names_count(pinned, before))
     if left:
         raise _stays_different(pinned, sorted(left))
@@ -139,13 +144,14 @@ def _stays_different(pinned: PinnedTable, left: Sequence[str]) -> ContractMismat
 
 
 def _names_count(pinned: PinnedTable, contract: Contract) -> bool:
-    """Return whether a name in the version that differs from the contract's means that another program renamed the
-    column."""
+    """Return whether a field's other name in the version means that another program renamed it.
+
+    If an unfinished change has given the version its fields, that change may have renamed the field."""
     return Mark.of(pinned).made == contract.columns_change
 
 
 def _done(pinned: PinnedTable, contract: Contract) -> Iterator[_Difference]:
-    """Yield all that the version has otherwise than the contract, outer fields first."""
+    """Yield all differences between the version's columns and the contract's, outer fields first."""
     have = version_trees(pinned)
     ours = contract_trees(contract, {tree.id for tree in chain.from_iterable(tree.all() for tree in have)})
     yield from _differences(((), None), ours, have, set(Mark.of(pinned).added), _names_count(pinned, contract))
@@ -158,8 +164,11 @@ def _differences(
     unfinished: Collection[int],
     named: bool,
 ) -> Iterator[_Difference]:
-    """``place``: path of the struct in the version, and the contract's column in which it lies.  ``unfinished``: ids that a
-    change of our own has added, which has not stored its contract."""
+    """Yield the differences between the contract's fields ``ours`` and the version's fields ``have`` of one struct or
+    table.
+
+    ``place``: path of the struct in the version, and the contract's column in which it lies.  ``unfinished``: ids of
+    fields that an unfinished change of lancewal has added.  ``named``: whether names count."""
     outer, column = place
     left = {tree.id: tree for tree in have}
     known = {tree.id for tree in ours}
@@ -184,7 +193,9 @@ def _differences(
 
 
 def _chosen(found: Sequence[_Difference], contract: Contract, paths: Collection[Path]) -> Sequence[_Difference]:
-    """Return what was asked for.  Raises ``InvalidInput`` for a name with which other programs have done nothing."""
+    """Return the differences with the names ``paths``; all differences if the empty path is among them.
+
+    Raise ``InvalidInput`` for a name of a field that other programs have not changed."""
     if () in paths:
         return found
     known = {path for one in found for path in one.paths} | set(_settled(contract))
@@ -197,7 +208,9 @@ def _chosen(found: Sequence[_Difference], contract: Contract, paths: Collection[
 
 
 def _settled(contract: Contract) -> Iterator[Path]:
-    """Yield names of what was adopted before: the same call was made, and its answer was lost."""
+    """Yield the paths of all fields that the contract has, and of their former and dropped names.
+
+    A difference with such a name may have been adopted by the same call, whose reply was lost."""
     paths: dict[int, Path] = {}
     structs: dict[int | None, Path] = {None: ()}
 
@@ -216,7 +229,9 @@ def _settled(contract: Contract) -> Iterator[Path]:
 
 
 def _check(pinned: PinnedTable, chosen: Sequence[tuple[_Difference, Sequence[str]]]) -> None:
-    """Raise ``InvalidInput`` with all that cannot be adopted: those with problems (guarantee 4)."""
+    """Raise ``InvalidInput`` if a chosen difference has problems; the error names all of them (guarantee 4).
+
+    ``chosen``: each difference with its problems, as ``_problems`` yields them."""
     refused = [(one, problems) for one, problems in chosen if problems]
     if not refused:
         return
@@ -231,28 +246,28 @@ def _check(pinned: PinnedTable, chosen: Sequence[tuple[_Difference, Sequence[str
 
 
 def _problems(pinned: PinnedTable, contract: Contract, one: _Difference, after: _After) -> Iterator[str]:
-    """Yield why this cannot be adopted, and the way around it."""
+    """Yield the reasons why a difference cannot be adopted, each with what to do instead."""
     name, column = ".".join(one.path), "" if one.column is None else one.column.name
     what = "a column of the primary key" if column in contract.primary_key else "the column by which rows expire"
     fixed = column in contract.primary_key or column == contract.ttl_column
     if one.now is None:
         assert one.ours is not None, "one of them has the field"
         if fixed:
-            yield f"it is {what}. Restore the version before that change"
+            yield f"it is {what}. Restore the version right before it was dropped"
         elif lost := _lost_structs(pinned, contract, one, after):
             yield lost
         elif one.replaced:
             yield (
                 "it was given another type, or was dropped and added again. Values that wait for a merge would be lost. "
-                f"Restore the version before that change. Or rename the new one, {_renamed(pinned, one.path)}, and adopt "
-                f"again: {name!r} is then dropped"
+                f"Restore the version right before that change. Or rename the new one, {_renamed(pinned, one.path)}, and "
+                f"adopt again: {name!r} is then dropped"
             )
         return
     if one.ours is not None and one.replaced:
         drop = f"Or drop the new one, {_dropping(pinned, one.path)}, and adopt again: {one.ours.name!r} is then dropped"
         yield (
             f"{one.ours.name!r} was dropped, and Lance has given its id to a field of type {one.now.type}. Restore the "
-            f"version before that change{'' if fixed else '. ' + drop}"
+            f"version right before that change{'' if fixed else '. ' + drop}"
         )
         return
     if one.ours is not None and fixed and not one.outer:
@@ -266,8 +281,8 @@ def _problems(pinned: PinnedTable, contract: Contract, one: _Difference, after: 
     alike = [other for other in alike if other.lower() == one.now.name.lower()]
     if alike:
         yield (
-            f"the name {one.now.name!r} is taken, by {alike[0]!r}; names differ in more than upper and lower case. Rename one "
-            f"of them: {_renamed(pinned, one.path)}"
+            f"the name {one.now.name!r} is taken, by {alike[0]!r}. Names must differ in more than upper and lower "
+            f"case. Rename one of them: {_renamed(pinned, one.path)}"
         )
     if is_reserved(one.now.name):
         yield (
@@ -279,7 +294,9 @@ def _problems(pinned: PinnedTable, contract: Contract, one: _Difference, after: 
 
 
 def _column_called(contract: Contract, one: _Difference) -> str | None:
-    """Return the column for which records use the name that a column gets; None if there is none."""
+    """Return another column whose name in records (``Column.field``) is the name that this column has in the version.
+
+    Return None if there is no such column."""
     assert one.now is not None, "it has a name"
     there = {tree.id for tree in one.beside} - {one.now.id}
     columns = {c.lance_ids[0]: c for c in contract.columns}
@@ -290,7 +307,9 @@ def _column_called(contract: Contract, one: _Difference) -> str | None:
 
 
 def _lost_structs(pinned: PinnedTable, contract: Contract, one: _Difference, after: _After) -> str:
-    """Return what is wrong with the drop of a member, if files that hold the struct would hold none of its members."""
+    """Return the problem if a member of a struct was dropped and older rows would lose the struct's nulls.
+
+    Return an empty text if there is no problem."""
     if one.ours is None or not one.outer:
         return ""
     gone, first = after.first[one.ours.id], after.first
@@ -301,12 +320,12 @@ def _lost_structs(pinned: PinnedTable, contract: Contract, one: _Difference, aft
     had = {id_ for id_, own in first.items() if own in members}
     kept = {m.id for tree in one.beside if tree.id in after.ids for m in tree.all()}
     lost = lost_structs(after.earlier, struct.id, left) or lost_in_files(held_together(pinned), had, kept)
-    way = f"Restore the version before that change. Or drop the whole struct, {_dropping(pinned, one.outer)}, and adopt again"
+    way = f"Restore the version right before that. Or drop the whole struct, {_dropping(pinned, one.outer)}, and adopt again"
     return f"{lost}. {way}" if lost else ""
 
 
 def _odd_fields(pinned: PinnedTable, one: _Difference, after: _After) -> Iterator[str]:
-    """Yield what is wrong with a field that another program has added."""
+    """Yield the problems of a field that another program has added."""
     assert one.now is not None, "it was added"
     if one.path[0] in blob_columns(pinned):
         yield (
@@ -339,7 +358,8 @@ def _odd_fields(pinned: PinnedTable, one: _Difference, after: _After) -> Iterato
 
 
 def _not_nullable(pinned: PinnedTable, path: Path) -> list[str]:
-    """Return the paths, as Lance writes them, of the field and those in it that are not nullable."""
+    """Return the paths, as Lance writes them, of those fields that are not nullable: the field at ``path``, or fields
+    inside it."""
 
     def within(path: str, field: pa.Field) -> Iterator[str]:
         if not field.nullable:
@@ -354,7 +374,7 @@ def _not_nullable(pinned: PinnedTable, path: Path) -> list[str]:
 
 
 def _field(pinned: PinnedTable, path: Path) -> list[pa.Field]:
-    """Return the fields on the way to a field, items of lists too, and the field."""
+    """Return the fields on the path to a field, from the column to the field itself, including items of lists."""
     found = [pinned.schema.field(path[0])]
     for part in path[1:]:
         while pa.types.is_list(found[-1].type):
@@ -364,17 +384,17 @@ def _field(pinned: PinnedTable, path: Path) -> list[pa.Field]:
 
 
 def _in_lance(pinned: PinnedTable, path: Path) -> str:
-    """Return the path as Lance writes it: with the items of lists."""
+    """Return the path as Lance writes it, with the names of list items."""
     return ".".join(field.name for field in _field(pinned, path))
 
 
 def _renaming(*names: tuple[str, str]) -> str:
-    """Return the call that gives each path its new name, all at once."""
+    """Return the call of pylance, as text, that renames fields.  ``names``: each field's path, and its new name."""
     return f"`dataset.alter_columns({', '.join(json.dumps({'path': path, 'name': name}) for path, name in names)})`"
 
 
 def _renamed(pinned: PinnedTable, path: Path) -> str:
-    """Return the call that gives the field a name that it may have."""
+    """Return the call of pylance, as text, that gives the field a name that lancewal allows."""
     return _renaming((_in_lance(pinned, path), f"{path[-1].strip('_')}_2"))
 
 
@@ -383,7 +403,7 @@ def _dropping(pinned: PinnedTable, path: Path) -> str:
 
 
 def _copy(pinned: PinnedTable, path: Path, type_: str) -> str:
-    """Return how a field of lancewal's own gets the values of another program's field."""
+    """Return advice: add a field by lancewal, copy the values of another program's field into it, and drop that one."""
     if any(pa.types.is_list(field.type) for field in _field(pinned, path)[:-1]):
         own, copy = (*path[:-1], f"{path[-1]}_2"), "write the lists again, by records"
     else:
@@ -396,7 +416,8 @@ def _copy(pinned: PinnedTable, path: Path, type_: str) -> str:
 
 
 def _check_left(pinned: PinnedTable, left: Sequence[_Difference]) -> None:
-    """Raise ``ContractMismatch`` if another program has renamed or dropped a field that was not asked for (guarantee 1)."""
+    """Raise ``ContractMismatch`` if the differences that were not chosen include a field of the contract (guarantee
+    1)."""
     told = []
     for one in left:
         if one.ours is not None:

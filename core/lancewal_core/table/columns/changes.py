@@ -1,4 +1,4 @@
-"""Changes of columns: what each one names.
+"""Classes for changes of a table's columns.
 
 A change names a column, or a member of a struct by the path to it: ``address.zip``.  A path goes through lists without
 naming their items: ``lines.price`` is the member ``price`` of the structs in the list ``lines``.
@@ -17,7 +17,7 @@ from lancewal_core.settings.declared import OF_ITSELF, ColumnSource
 
 Path = tuple[str, ...]
 _SIGNS = frozenset('=:."*')
-"""Signs that mean something in a name without quotes."""
+"""Characters that have a meaning on the command line if a name with them is not in quotes."""
 
 
 def option(path: Path) -> str:
@@ -30,8 +30,8 @@ def option(path: Path) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Added:
-    """A column or member to add, with nulls in the rows that are there.  ``default``: JSON that fills upserts without
-    the column."""
+    """A column or member to add.  It is null in rows that exist already.  ``default``: value, as JSON, that upserts
+    without the column get."""
 
     path: Path
     type: pa.DataType
@@ -72,32 +72,37 @@ class Forgotten:
 
 @dataclass(frozen=True, slots=True)
 class Adopted:
-    """Something that another program has done to a column or member.  ``path``: its name in the table or in the
-    contract; the empty path stands for all such things.  ``adopt`` makes one ``Adoption`` of them."""
+    """A change of a column or member by another program that the contract is to take over.
+
+    ``path``: the field's name in the table or in the contract; the empty path stands for all such changes.  ``adopt``
+    makes one ``Adoption`` of all ``Adopted``."""
 
     path: Path
 
 
 @dataclass(frozen=True, slots=True)
 class TakenField:
-    """A column or member that the table has already, from another program.  ``path``: its name in the table."""
+    """A column or member that another program has added to the table.  ``path``: its name in the table."""
 
     path: Path
     tree: Tree
+    """The field with Lance's ids."""
 
 
 @dataclass(frozen=True, slots=True)
 class Adoption:
-    """Changes by other programs, taken into the contract all at once.  So a field may have a name that another one gives up.
-    Fields of the contract are known by the ids that they had at first."""
+    """All changes by other programs that the contract takes over, as one change.  So one field may get a name that
+    another one had.  Fields of the contract are named by their first ids (``Column.ids``)."""
 
     names: Mapping[int, str]
-    """New names of fields."""
+    """First id to new name, for renamed fields."""
     dropped: frozenset[int]
+    """First ids of dropped fields."""
     taken: Sequence[TakenField]
+    """Fields that other programs have added."""
 
 
 Change = Added | Widened | Renamed | Dropped | Forgotten | Adopted
-"""A change as it is asked for."""
+"""A change that a caller may ask for."""
 ContractChange = Added | Widened | Renamed | Dropped | Forgotten | Adoption
-"""A change as the contract takes it."""
+"""A change from which ``next_contract.changed`` makes the next contract version."""

@@ -1,7 +1,7 @@
-"""Defaults of columns that are structs, or lists of structs, while the members of these structs come and go.
+"""Defaults of columns that are structs, or lists of structs, when the members of these structs change.
 
-A default is JSON that names members as the contract does (``Column.default``).  Members are told apart by their ids, so two
-members may swap their names.
+A default is JSON that uses the contract's names of members (``Column.default``).  Members are identified by their
+ids, so two members may swap their names.
 """
 
 from __future__ import annotations
@@ -15,13 +15,14 @@ from lancewal_core.rows.carry import Tree
 
 
 class _Literal(str):
-    """A number as its text, so that no digit is lost."""
+    """A number of a JSON text, kept as its text, so that no digit is lost."""
 
 
 def carried_default(text: str, before: Tree, after: Tree) -> str:
-    """Return the default of the column ``before`` as that of the column ``after``.
+    """Return the default ``text`` of the column ``before`` with the member names of ``after``, the same column later.
 
-    A member that ``after`` lacks is left out.  The text stays as it is if all members have their names."""
+    A member that ``after`` lacks is left out.  If no member was added, dropped or renamed, ``text`` is returned as it
+    is."""
     if _names(before) == _names(after):
         return text
     value = json.loads(text, parse_int=_Literal, parse_float=_Literal)

@@ -1,22 +1,26 @@
 """Changes of a table's columns, as the next version of its contract.  Nothing is read or stored here.
 
+The *first id* of a field is Lance's id that the field had when it was added (``Column.ids``).
+
 Guarantees
- 1. The result is a contract that ``decode_contract`` takes, one version on, with format 2.  Fields that stay keep their
-    ids.  A new id is above every id that any version of the contract, the schema or a data file has named.
- 2. ``InvalidInput`` names each change that is refused, why, and the way around it.  All changes are made, or none.
- 3. Keys and the column by which rows expire stay as they are.
- 4. A name in records means one field: that of a column, or member, of its place.  A former or dropped name that records get
-    for another field is no longer a former or dropped one.  A column that records call by its ``field``, or that their
-    metadata fills, takes and leaves no name by its own.  ``dropped`` has one entry for each name of a place.
- 5. A name that this call gives away is not taken again by this call, since the table grows before it shrinks.  An adoption
-    may do so: the table has the names of then already.
- 6. A struct keeps a member of each version of the contract that has the struct, and of each fragment of the table that has
-    members of it.  A data file stores a struct by its members alone: where a file has none of them, Lance shows null, and
-    no items of a list of structs.
- 7. A column keeps its source in records (``json``, ``field``) when it is renamed or widened.  One that is dropped and added
-    again has the source with which it is added.
- 8. The default of a struct names the members as the new version does.  A member that was dropped is left out, and its value
-    does not come back with another member of this name.
+ 1. The result is a contract that ``decode_contract`` accepts, with the next version number and format 2.  Fields that
+    stay keep their ids.  A new id is above all ids that any contract version, the schema or a data file has named.
+ 2. ``InvalidInput`` names the first change that is refused, why, and what to do instead.  All changes are made, or
+    none.
+ 3. Keys, and the column by which rows expire, are neither dropped, renamed nor widened.
+ 4. A name in records means one field of its level (the columns, or the members of one struct).  A former or dropped
+    name that is given to another field is no longer a former or dropped name.  The name of a column with a ``field``,
+    or one that metadata fills, is no name in records: the column neither takes nor leaves it there.  ``dropped`` has
+    one entry for each name of a level.
+ 5. A name that a call gives up (by a drop or rename) cannot be given to another field by the same call, since the table
+    still has it when it grows.  An adoption can do so, since the table has its new names already.
+ 6. A struct keeps at least one member that it had in each contract version, and at least one of its members that each
+    fragment's files have.  A data file stores a struct only by its members.  If a file has no member of a struct, Lance
+    shows the struct as null, and a list of such structs without items.
+ 7. A column keeps its source in records (``json``, ``field``) when it is renamed or widened.  A column that is
+    dropped and added again has the source with which it is added.
+ 8. The default of a struct uses the new version's names of members.  The value of a dropped member is removed, and
+    does not come back if another member gets this name.
 """
 
 from __future__ import annotations
@@ -63,69 +67,73 @@ from lancewal_core.table.protocol import PinnedTable
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """Facts about the table beside its contract."""
+    """Facts about the table that a change of its contract depends on."""
 
     highest_field_id: int
-    """The highest field id that anything has named (guarantee 1)."""
+    """Highest field id that any contract version, the table's schema or a data file has named."""
     indexed: Mapping[str, Sequence[str]]
-    """Names of the secondary indexes over each column or a member of it."""
+    """Column name to the names of the secondary indexes over the column or a member of it."""
     table: Sequence[Tree] = ()
-    """The columns of the newest version of the table, with Lance's ids."""
+    """Columns of the newest table version, with Lance's ids."""
     left_over: Collection[int] = ()
-    """Ids of fields of the table that a change has added which has not stored its contract yet.  The next change that adds
-    such a field takes it."""
+    """Ids of fields that an unfinished change has added to the table, without storing its contract.  A later change
+    that adds a field of the same name and type uses the field that exists."""
     file_format: str = "2.2"
-    """Format of the table's files.  Structs may be null from 2.1 on, and their members come and go from 2.2 on."""
+    """Format of the table's files.  Structs can be null from 2.1 on.  Members can be added and dropped, and columns
+    can be maps, from 2.2 on."""
     earlier: Sequence[Contract] = ()
-    """Earlier versions of the contract, one for each state of the columns, if a member is dropped."""
+    """If a member of a struct is dropped: earlier contract versions, one for each state of the columns.  Else empty."""
     held: Collection[frozenset[int]] = ()
-    """Ids of fields that the files of a fragment have, of each fragment of the table, if a member is dropped."""
+    """If a member of a struct is dropped: the result of ``versions.held_together``.  Else empty."""
     pinned: PinnedTable | None = None
-    """The newest version of the table, for what is adopted."""
+    """Newest table version, from which changes by other programs are adopted."""
     now_ms: int = 0
     """Time of the change, in milliseconds since 1970."""
 
 
 @dataclass(slots=True)
 class _Fields:
-    """Columns while they change, as trees of fields with their first ids."""
+    """The contract's columns while changes are made to them, one after the other."""
 
     columns: list[Tree]
+    """The columns, with first ids."""
     defaults: dict[int, tuple[str, Tree]]
-    """Defaults, and the columns as they name them, by the id of the column."""
+    """First id of a column to its default, and to the column with the member names that this default uses."""
     wider: dict[int, tuple[pa.DataType, int]]
-    """Wider types of plain fields and Lance's ids with them, by first ids."""
+    """First id of a field without fields inside to the wider type that it is to get, and to Lance's id with this
+    type."""
     former: list[FormerName]
     dropped: list[DroppedField]
     own_ids: dict[int, int]
-    """Lance's ids, by first ids."""
+    """First id of a field to its present id in Lance."""
     since_ms: dict[int, int]
-    """Times at which widenings began that are open, by the ids of the columns."""
+    """First id of a column to the time when its open widening was asked for, in milliseconds since 1970."""
     now_ms: int
     next_id: int
     earlier: Sequence[Contract]
     held: Collection[frozenset[int]]
     sources: dict[int, ColumnSource]
-    """Sources of the columns' values in records, by the ids of the columns."""
+    """First id of a column to the source of its values in records."""
     left_over: Tree | None = None
-    """The field that the change under way adds, if the table has it from a change that was not finished."""
+    """Field of an unfinished change that the table has, if the present change adds the same field.  None: it adds a new
+    one."""
 
     def new_id(self) -> int:
         self.next_id += 1
         return self.next_id - 1
 
     def numbered(self, name: str, type_: pa.DataType) -> Tree:
-        """Return a new field with new ids."""
+        """Return a field of this name and type, with new ids for it and all fields inside."""
         own = self.new_id()
         self.own_ids[own] = own
         return Tree(name, type_, own, tuple([self.numbered(f.name, f.type) for f in fields_within(type_)]))
 
 
 def changed(contract: Contract, changes: Sequence[ContractChange], facts: Surroundings, change_id: str) -> Contract:
-    """Return the next version of the contract, with all changes made in their order (guarantees 1 to 8).  Return
-    ``contract`` itself if all were made before.
+    """Return the next version of the contract, with ``changes`` made in their order (guarantees 1 to 8).  Return
+    ``contract`` itself if all changes were made before.
 
-    ``change_id``: hex digits that no other change has."""
+    ``change_id``: random hex digits, which become part of ``Contract.columns_change``."""
     columns = trees(contract.rows)
     if all(_is_made(contract, columns, change) for change in changes):
         return contract
@@ -182,7 +190,7 @@ def changed(contract: Contract, changes: Sequence[ContractChange], facts: Surrou
 
 
 def _wider(contract: Contract) -> dict[int, tuple[pa.DataType, int]]:
-    """Return the wider types that plain fields are to get, and Lance's ids with them, by first ids."""
+    """Return the open widenings of the contract, in the form of ``_Fields.wider``."""
     found = {}
     for column in contract.columns:
         if column.widening is None:
@@ -199,7 +207,8 @@ def _with_types(tree: Tree, wider: Mapping[int, pa.DataType]) -> Tree:
 
 
 def _is_made(contract: Contract, columns: Sequence[Tree], change: ContractChange) -> bool:
-    """Return whether the contract has the change already: the same call was made before, and its answer was lost."""
+    """Return whether the contract has the change already.  So a call that is repeated after a lost reply changes
+    nothing."""
     if isinstance(change, Adoption):
         return False
     *outer, name = change.path
@@ -241,10 +250,11 @@ def _called_by_name(source: ColumnSource) -> bool:
 
 
 def _in_table(columns: Sequence[Tree], change: Added | Renamed, facts: Surroundings) -> Tree | None:
-    """Return the table's field, not the contract's, that has the name which the change gives; None if there is none.
-    Raises ``InvalidInput`` unless the change may take it.
+    """Return the field outside the contract that the table has under the name which the change gives; None if there is
+    none.
 
-    ``columns``: the contract's, with Lance's ids.
+    Raise ``InvalidInput`` unless an unfinished change has added this field, and the present change adds the same one.
+    ``columns``: the contract's columns, with Lance's ids.
     """
     try:
         within, ours = _level(columns, change.path[:-1])
@@ -262,7 +272,8 @@ def _in_table(columns: Sequence[Tree], change: Added | Renamed, facts: Surroundi
     has = f"the table has {'.'.join(path)!r} of type {format_type(found.type)}"
     if found.id in facts.left_over:
         raise InvalidInput(
-            f"{has}, from a change that was not finished. Make another change first, or choose another name"
+            f"{has}, from a change that was not finished. Repeat that change, or make another change first, or choose "
+            "another name"
         )
     adopts = f"--adopt-column {shlex.quote(option(path))}"
     raise InvalidInput(f"{has}, which is not the contract's. Choose another name, or adopt it: `{adopts}`")
@@ -299,7 +310,8 @@ def _act(change: ContractChange) -> str:
 
 
 def _check_allowed(contract: Contract, change: ContractChange, facts: Surroundings) -> None:
-    """Raise ``InvalidInput`` for a change that may never be made to this column."""
+    """Raise ``InvalidInput`` if the keys, the column by which rows expire, the column's source, the file format or an
+    index forbid the change."""
     if isinstance(change, Forgotten | Adoption):
         return
     column, member = change.path[0], len(change.path) > 1
@@ -347,7 +359,7 @@ def _made(fields: _Fields, change: ContractChange) -> list[Tree]:
     match change:
         case Added():
             if len(change.path) > 1 and change.default is not None:
-                raise InvalidInput("only a column has a default, not a member of a struct")
+                raise InvalidInput("a member of a struct cannot have a default. Leave it out")
             found = _with_new(fields, change)
             if change.source.metadata is None:
                 _take_name(fields, change.path[:-1], change.source.field or change.path[-1])
@@ -375,9 +387,9 @@ def _made(fields: _Fields, change: ContractChange) -> list[Tree]:
 
 
 def _adopted(fields: _Fields, change: Adoption) -> list[Tree]:
-    """Drop, rename and add fields as other programs have done it (``adopt`` has checked it).
+    """Drop, rename and add fields as other programs have done.  ``adopt`` has checked the changes.
 
-    Names are given up before any is taken, so that fields may swap them."""
+    All names are given up before any is given to a field, so that fields can swap names."""
     for id_ in change.dropped:
         path = _path_of(fields.columns, id_)
         if path is not None:  # else it was in another one that is dropped
@@ -399,7 +411,7 @@ def _adopted(fields: _Fields, change: Adoption) -> list[Tree]:
 
 
 def _path_of(columns: Sequence[Tree], id_: int) -> Path | None:
-    """Return the path of a field, without the items of lists; None if there is no such field."""
+    """Return the path of the field with the first id ``id_``, without the items of lists; None if there is none."""
     for tree in columns:
         if tree.id == id_:
             return (tree.name,)
@@ -418,9 +430,9 @@ def _with_names(tree: Tree, names: Mapping[int, str]) -> Tree:
 
 
 def _level(columns: Sequence[Tree], outer: Sequence[str]) -> tuple[int | None, Sequence[Tree]]:
-    """Return the id of the struct at a path, and its members; for the empty path None and the columns.
+    """Return the id of the struct at the path ``outer``, and its members; for the empty path None and the columns.
 
-    Raises ``InvalidInput`` if there is no such struct.
+    Raise ``InvalidInput`` if there is no such struct.
     """
     within, fields = None, columns
     for place, name in enumerate(outer):
@@ -431,13 +443,13 @@ def _level(columns: Sequence[Tree], outer: Sequence[str]) -> tuple[int | None, S
         while pa.types.is_list(found.type):
             found = found.within[0]
         if not pa.types.is_struct(found.type):
-            raise InvalidInput(f"{path!r} has type {format_type(found.type)}, which has no members")
+            raise InvalidInput(f"{path!r} has no members, since type {format_type(found.type)} has none")
         within, fields = found.id, found.within
     return within, fields
 
 
 def _field(columns: Sequence[Tree], path: Path) -> Tree:
-    """Return the field at a path.  Raises ``InvalidInput`` if there is none."""
+    """Return the field at a path.  Raise ``InvalidInput`` if there is none."""
     _, fields = _level(columns, path[:-1])
     found = next((tree for tree in fields if tree.name == path[-1]), None)
     if found is None:
@@ -450,7 +462,7 @@ def _missing(path: str, fields: Sequence[Tree]) -> InvalidInput:
 
 
 def _take_name(fields: _Fields, outer: Path, name: str) -> None:
-    """Let a name be that of a field alone (guarantee 4)."""
+    """Remove ``name`` from the former and dropped names at the path ``outer``, since a field gets it (guarantee 4)."""
     within, members = _level(fields.columns, outer)
     ids = {tree.id for tree in members}
     fields.former = [f for f in fields.former if not (f.name == name and f.id in ids)]
@@ -460,7 +472,8 @@ def _take_name(fields: _Fields, outer: Path, name: str) -> None:
 
 
 def _check_keeps_a_member(fields: _Fields, path: Path) -> None:
-    """Raise ``InvalidInput`` if files that hold the struct would hold none of its members (guarantee 6)."""
+    """Raise ``InvalidInput`` if the member at ``path`` cannot be dropped without losing nulls of its struct (guarantee
+    6)."""
     gone = _field(fields.columns, path)
     within, siblings = _level(fields.columns, path[:-1])
     if within is None:
@@ -475,7 +488,7 @@ def _check_keeps_a_member(fields: _Fields, path: Path) -> None:
 
 
 def _lance_ids(fields: _Fields, trees: Sequence[Tree]) -> frozenset[int]:
-    """Return Lance's ids of fields and of those within, also those that widenings give them."""
+    """Return Lance's ids of fields and of all fields inside, including the ids that open widenings will give."""
     first = [tree.id for outer in trees for tree in outer.all()]
     return frozenset(
         [*map(fields.own_ids.__getitem__, first), *(fields.wider[i][1] for i in first if i in fields.wider)]
@@ -483,7 +496,7 @@ def _lance_ids(fields: _Fields, trees: Sequence[Tree]) -> frozenset[int]:
 
 
 def _drop_names(fields: _Fields, path: Path) -> None:
-    """Let the names of a field, its former ones too, be names of a dropped one."""
+    """Record the names that records may use for the field at ``path``, former ones included, as dropped names."""
     within, _ = _level(fields.columns, path[:-1])
     field = _field(fields.columns, path)
     gone = {tree.id for tree in field.all()}
@@ -502,27 +515,26 @@ def _drop_names(fields: _Fields, path: Path) -> None:
 
 
 def _name_in_records(fields: _Fields, field: Tree) -> str | None:
-    """Return the present name of a field in records; None if metadata fills it."""
+    """Return the name that records use for a field now; None if metadata of records fills it."""
     source = fields.sources.get(field.id, OF_ITSELF)
     return (source.field or field.name) if source.metadata is None else None
 
 
 def _note_unused(fields: _Fields, within: int | None, name: str) -> None:
-    """Record a name that a column gives up and that no record has used.  By this name a repeated call is
-    recognised."""
+    """Record a name that a column gives up and that records have not used for it.  A repeated call is recognised by
+    this name."""
     if all((d.name, d.within) != (name, within) for d in fields.dropped):
         fields.dropped.append(DroppedField(name=name, within=within, forgotten=True))
 
 
 def _forget(fields: _Fields, path: Path) -> None:
-    """Forget a former or dropped name.  The contract keeps it among the forgotten names, so that a repeated call is
-    recognised."""
+    """Forget a former or dropped name: records may no longer use it.  The contract keeps it as forgotten, so that a
+    repeated call is recognised.  Raise ``InvalidInput`` for any other name."""
     within, members = _level(fields.columns, path[:-1])
     name, ids = path[-1], {tree.id for tree in members}
     if name in (_name_in_records(fields, tree) for tree in members):
         raise InvalidInput(
-            "a field has this name now. Records that use the name mean that field, so there is no former name to "
-            "forget. Leave `--forget-name` out"
+            "records use this name for a field now, so there is no former name to forget. Leave `--forget-name` out"
         )
     former = [f for f in fields.former if not (f.name == name and f.id in ids)]
     dropped = [d for d in fields.dropped if (d.name, d.within) != (name, within)]
@@ -541,9 +553,9 @@ def _with_new(fields: _Fields, change: Added) -> list[Tree]:
         fields.defaults[new.id] = change.default, new
     if change.source != OF_ITSELF:
         if outer:
-            raise InvalidInput("only a column has json, field or source, not a member of a struct")
+            raise InvalidInput("a member of a struct cannot have json, field or a source of its own. Leave them out")
         if change.source.metadata is not None and change.default is not None:
-            raise InvalidInput(f"its values come from {change.source.metadata}, so it has no default")
+            raise InvalidInput(f"its values come from {change.source.metadata}, so it has no default. Leave it out")
         fields.sources[new.id] = change.source
     if not outer:
         return [*fields.columns, new]
@@ -559,7 +571,8 @@ def _with_member(tree: Tree, new: Tree) -> Tree:
 
 
 def _to_widen(fields: _Fields, tree: Tree, type_: pa.DataType) -> Tree:
-    """Record in ``fields`` each field without members to which ``type_`` gives a wider type.  Return the field unchanged."""
+    """Record in ``fields.wider`` the wider types that ``type_`` gives to ``tree`` or to fields inside.  Return ``tree``
+    unchanged."""
     if tree.type == type_:
         raise InvalidInput(f"it has type {format_type(type_)} already")
     inner = fields_within(type_)
@@ -581,18 +594,23 @@ def _to_widen(fields: _Fields, tree: Tree, type_: pa.DataType) -> Tree:
 
 
 def _check_free(fields: Collection[Tree], name: str, *, but: str | None = None) -> None:
-    """Raise ``InvalidInput`` if the name is taken, in upper or lower case, or reserved."""
+    """Raise ``InvalidInput`` if one of ``fields`` has the name, in upper or lower case, or if the name is reserved.
+
+    ``but``: the present name of the field that is renamed."""
     taken = next((tree.name for tree in fields if tree.name.lower() == name.lower() and tree.name != but), None)
     if taken is not None or name == but:
         raise InvalidInput(
-            f"the name {name!r} is taken, by {taken or but!r}; names differ in more than upper and lower case"
+            f"the name {name!r} is taken, by {taken or but!r}. Names must differ in more than upper and lower case"
         )
     if is_reserved(name):
         raise InvalidInput(f"the name {name!r} is reserved for what lancewal, Lance and Spark add to rows")
 
 
 def _replaced(fields: Sequence[Tree], path: Path, make: Callable[[Tree], Tree | None]) -> list[Tree]:
-    """Return the fields with another one, or none, at the path."""
+    """Return ``fields`` with the result of ``make`` in place of the field at the path; if it is None, without the
+    field.
+
+    Raise ``InvalidInput`` if there is no such field."""
     _field(fields, path)
     name, *rest = path
     return [new for tree in fields for new in (_at(tree, tuple(rest), make) if tree.name == name else (tree,))]

@@ -1,21 +1,24 @@
-"""A version of the table that a user has restored, with the columns of an earlier contract: brought to the newest one.
+"""Changing the columns of a restored table version, which are those of an earlier contract, to those of the newest
+contract.
 
-A restore is known by the mark.  A change grows the table before it stores its contract, and only a restore takes a mark back.
-So a version was restored if its mark knows nothing of the change that made the newest contract's columns.
+``versions`` explains *grow*, *bring* and *mark*.  A change grows the table before it stores its contract, and only a
+restore brings back an older mark.  So a version was restored if its mark names neither the change that made the
+newest contract's columns nor a later one.
 
 Guarantees
- 1. A restored version is brought if it fits the contract that its mark names.  A version whose columns other programs have
-    changed stays as it is.
- 2. No value is lost.  A field that has become wider since is written again with the wider type.  Fields that were added since
-    are null in all rows, and those that were dropped since go.
- 3. A process that dies leaves a version that the next process brings.
- 4. Refused by name: a column of another program that has got the id or the name of a newer field, and an index over a column
-    that must be written again.
- 5. A version that was not restored is brought as a change of columns brings it, if its last step is missing.
+ 1. A restored version is brought to the newest contract if it fits the contract that its mark names.  If other
+    programs have changed its columns, it stays as it is.
+ 2. No value is lost.  A field that was widened since is rewritten with the wider type.  Fields that were added since
+    are null in all rows, and fields that were dropped since are removed.
+ 3. If the process dies, the next call completes its work.
+ 4. ``RepairRefused`` is raised in two cases.  A column of another program has the id or name of a field that was added
+    since.  Or an index is over a column that must be rewritten.
+ 5. A version that was not restored is brought to the newest contract too, if the last step of a change of columns is
+    missing.
 
 Steps of ``bring_back``
- 1. If values must be written again: write their files for all fragments, and commit them as one ``Merge``.  The mark stays.
- 2. Commit the ``Project`` that brings the version to the newest contract, with its mark.
+ 1. If fields must be rewritten, write their files for all fragments, and commit them as one ``Merge``.  The mark stays.
+ 2. Commit the ``Project`` that brings the version to the newest contract, with that contract's mark.
 """
 
 from __future__ import annotations
@@ -57,20 +60,21 @@ from lancewal_core.table.protocol import ColumnsCommit, PinnedTable, StoredTable
 
 @dataclass(frozen=True, slots=True)
 class Brought:
-    """Result of ``bring_back``: how columns of a restored version were changed."""
+    """Result of ``bring_back``: how the columns of a table version were changed."""
 
     before: int
-    """Version of the contract whose columns the table had."""
+    """Contract version whose columns the table had."""
     after: int
-    """The newest version of the contract."""
+    """Newest contract version, whose columns the table has now."""
     wider: tuple[str, ...]
-    """Columns of the version whose values are written again."""
+    """Names of the columns whose values were rewritten with a wider type."""
 
 
 def earlier_contract(store: ObjectStore, pinned: PinnedTable, contract: Contract) -> Contract | None:
-    """Return the earlier contract whose columns a restored version has.
+    """Return the earlier contract whose columns a restored table version has.
 
-    None if the version was not restored, fits ``contract``, or does not fit the earlier contract either."""
+    Return None if the version was not restored, if it fits ``contract``, or if it does not fit the earlier contract
+    either."""
     mark = Mark.of(pinned)
     if _knows(mark, contract) or not misfits(pinned, contract, named=False):
         return None
@@ -78,8 +82,11 @@ def earlier_contract(store: ObjectStore, pinned: PinnedTable, contract: Contract
 
 
 def check_fit(store: ObjectStore, pinned: PinnedTable, contract: Contract) -> None:
-    """Raise ``TableReplaced`` if this is another table than the contract's, ``ContractMismatch`` if its columns are not the
-    contract's.  The error names the way out of a restored version with the columns of an earlier contract too."""
+    """Raise ``TableReplaced`` if ``pinned`` is of another table than ``contract``.  Raise ``ContractMismatch`` if its
+    columns do not fit the contract.
+
+    If the version was restored and has the columns of an earlier contract, the error names the command that changes
+    them."""
     check_identity(pinned, contract)
     try:
         check_columns(pinned, contract)
@@ -98,9 +105,9 @@ def check_fit(store: ObjectStore, pinned: PinnedTable, contract: Contract) -> No
 def bring_back(store: ObjectStore, table: StoredTable, tasks: Tasks, *, look_only: bool = False) -> Brought | None:
     """Change the columns of the newest version to those of the newest contract.
 
-    Return what was done; None if there was nothing to do.  ``look_only`` makes the same checks and stores nothing.
-    Raises ``RepairRefused`` (guarantee 4), and ``CommitUnknown`` and ``ContractChanged`` like ``committed`` and
-    ``overtaken``.
+    Return what was done; None if there was nothing to do, or nothing that can be done (guarantee 1).  ``look_only``
+    makes the same checks and stores nothing.  Raise ``RepairRefused`` (guarantee 4), ``CommitUnknown`` if the outcome
+    of a commit is unknown, and ``ContractChanged`` if other processes interrupt the steps ``TRIES`` times.
     """
     done: Brought | None = None
     for _ in range(TRIES):
@@ -129,16 +136,17 @@ def bring_back(store: ObjectStore, table: StoredTable, tasks: Tasks, *, look_onl
 
 
 def _knows(mark: Mark, contract: Contract) -> bool:
-    """Return whether the mark knows the change that made the contract's columns, or a later one."""
+    """Return whether the mark names the change that made the contract's columns, or a later one."""
     made = columns_version(mark.made) >= contract.columns_version
     return made or mark.growing == contract.columns_change or mark.is_ahead(contract)
 
 
 def _named(store: ObjectStore, mark: Mark, contract: Contract) -> Iterator[Contract]:
-    """Yield the contracts whose fields a version with this mark may have, newest first.
+    """Yield the contracts whose fields a table version with this mark may have, newest first.
 
-    They are that of the unfinished change, if its contract was stored, and that of the change before.  Each is the last
-    version with its columns: it knows the ids of a widening that was asked for since."""
+    The first is the contract of the unfinished change in the mark, if it was stored.  The second is the contract of the
+    finished change.  Each is the newest contract version with its columns, since that one also has the ids of widenings
+    that were asked for later."""
     made = columns_made(store, contract, mark.made)
     for found in chain([contract], former_columns(store, contract)):
         if found.columns_version <= made.columns_version:
@@ -154,7 +162,8 @@ def _fits(pinned: PinnedTable, contract: Contract) -> bool:
 
 
 def _asking(pinned: PinnedTable, before: Contract, contract: Contract) -> Contract:
-    """Return the earlier contract, which asks for the types that its fields have in the newest one."""
+    """Return the earlier contract ``before``, with a widening for each field that is wider in ``contract``, the
+    newest."""
     columns, here = [], _as_there(pinned, before)
     for column, tree in zip(here.columns, contract_trees(here), strict=True):
         wide = _become(here, contract)(tree)
@@ -165,12 +174,14 @@ def _asking(pinned: PinnedTable, before: Contract, contract: Contract) -> Contra
 
 
 def _as_there(pinned: PinnedTable, before: Contract) -> Contract:
-    """Return ``before`` with each column as the version has it: a widening that ``before`` asks for may have landed."""
+    """Return the contract ``before`` with each column as the table version has it.  Widenings that have landed there
+    are done."""
     return before.model_copy(update={"columns": tuple([in_version(pinned, column) for column in before.columns])})
 
 
 def _become(before: Contract, contract: Contract) -> Callable[[Tree], Tree]:
-    """Return a function from a field of the earlier contract to that field with the id and type of now."""
+    """Return a function from a column of the contract ``before`` to this column with the ids and types of
+    ``contract``."""
     first = dict(pair for c in before.columns for pair in zip(c.field_ids, c.ids, strict=True))
     now = dict[int, Tree]()
     for column, tree in zip(contract.columns, contract_trees(contract), strict=True):
@@ -184,14 +195,14 @@ def _become(before: Contract, contract: Contract) -> Callable[[Tree], Tree]:
 
 
 def _wider(pinned: PinnedTable, before: Contract, contract: Contract) -> dict[str, Tree]:
-    """Return the columns of the version that must be written again, as they become."""
+    """Return the columns of the version that must be rewritten: their names, and the columns with their wider types."""
     become = _become(_as_there(pinned, before), contract)
     found = {tree.name: (tree, become(tree)) for tree in version_trees(pinned)}
     return {name: after for name, (tree, after) in found.items() if after != tree}
 
 
 def _check(pinned: PinnedTable, before: Contract, contract: Contract, wider: Mapping[str, Tree]) -> None:
-    """Raise ``RepairRefused`` for what guarantee 4 says."""
+    """Raise ``RepairRefused`` in the cases of guarantee 4."""
     asking = _asking(pinned, before, contract)
     known = {id_ for c in asking.columns for id_ in c.lance_ids} | set(Mark.of(pinned).added)
     newer = set(contract.field_ids) - known
@@ -206,14 +217,14 @@ def _check(pinned: PinnedTable, before: Contract, contract: Contract, wider: Map
     over = sorted(index.name for index in pinned.indexes() if not index.columns.isdisjoint(wider))
     if over:
         raise RepairRefused(
-            f"the restored version {pinned.version} has index {over[0]} over a column whose values must be written again. "
-            f"Drop the index (`lance.dataset(URI).drop_index({over[0]!r})`), and run this command again",
+            f"the restored version {pinned.version} has index {over[0]!r} over a column whose values must be rewritten. Drop "
+            f"the index (`lance.dataset(URI).drop_index({over[0]!r})`), and run this command again",
             version=pinned.version,
         )
 
 
 def _merge(pinned: PinnedTable, tasks: Tasks, wider: Mapping[str, Tree]) -> ColumnsCommit:
-    """Write the columns of all fragments, and return the commit of these files (step 1)."""
+    """Write the columns ``wider`` of all fragments, and return the commit of these files (step 1)."""
     wide = list(wider.values())
     numbers = [fragment.fragment_id for fragment in pinned.fragments()]
     fragments = tasks.map(lambda number: write_widened(pinned, number, wide), numbers)

@@ -1,23 +1,25 @@
-"""Change the columns of a table while all services work: ``lancewal table alter --add-column`` and its like, and ingest.
+"""Changing the columns of a table while all services work.  Used by ingest and by commands such as
+``lancewal table alter --add-column``.
 
-The steps are those of docs/protocol.md, "Columns that change".
+docs/protocol.md explains the steps ("Columns that change").  ``versions`` explains *grow*, *bring* and *mark*.
 
 Guarantees
- 1. Each field of the newest contract is in the newest version of the table, whenever the process dies and whatever others
-    do.  The table grows before the contract is stored, and only fields that a stored contract has dropped go.
- 2. A process that dies leaves a table that all services work on.  The next change goes on where it died.  The same change
-    made again changes nothing twice.
- 3. Two processes at once make two changes, one after the other.
- 4. No data is written.
+ 1. The newest version of the table has each field of the newest contract, whenever a process dies and whatever other
+    processes do.  The table grows before the contract is stored, and only fields that a stored contract has dropped are
+    removed.
+ 2. If the process dies, all services can work on the table, and the next change completes what is unfinished.  The same
+    change made again changes nothing twice.
+ 3. If two processes change columns at the same time, one change follows the other.
+ 4. No data file is written.
  5. ``look_only`` makes the same checks and stores nothing.
- 6. What other programs have done is adopted in the same steps (``adopt``).
- 7. Each commit looks right before whether the table is still at its place (``check_present``).
+ 6. Changes by other programs are adopted in the same steps (``adopt``).
+ 7. Right before each commit, ``check_present`` checks that the table is still at its place.
 
 Steps (docs/protocol.md)
- 1. Bring the table to the newest contract, if no other change has grown it for the next one.
- 2. Grow: add and rename in the table.
+ 1. Bring the table to the newest contract, unless another change has grown it and may still store its contract.
+ 2. Grow the table: add and rename fields.
  3. Put the next version of the contract.
- 4. Shrink: bring the table to it.
+ 4. Bring the table to this version: remove dropped fields.
 """
 
 from __future__ import annotations
@@ -55,9 +57,9 @@ from lancewal_core.table.contract import (
 from lancewal_core.table.protocol import ColumnsCommit, PinnedTable, StoredTable
 
 Following = Callable[[Contract, Surroundings, str], Contract]
-"""Function from the newest contract to the next version, or to that very contract if nothing is to be changed.
-
-The text is the id of the change (``changed``)."""
+"""Function that makes the next contract version.  It gets the newest contract, facts about the table, and the id of
+the change (``change_id`` of ``next_contract.changed``).  It returns the newest contract itself if nothing is to be
+changed."""
 
 
 def change_columns(
@@ -69,9 +71,10 @@ def change_columns(
     *,
     look_only: bool = False,
 ) -> Contract:
-    """Make all changes, as one version of the contract, and return it.
+    """Make all changes, as one new contract version, and return that version.  If all were made before, return the
+    newest contract.
 
-    Raises ``InvalidInput`` if a change is refused.  Other errors: see ``take_steps``.
+    Raise ``InvalidInput`` if a change is refused, and the errors of ``take_steps``.
     """
     asked = [change for change in changes if isinstance(change, Adopted)]
     others = [change for change in changes if not isinstance(change, Adopted)]
@@ -107,10 +110,12 @@ def take_steps(
     *,
     adopts: bool = False,
 ) -> Contract:
-    """Do steps 1 to 4, and return the contract.  ``adopts``: ``following`` adopts what other programs have done.
+    """Do steps 1 to 4, and return the contract version that ``following`` makes.
 
-    Raises ``ContractMismatch`` if other programs have changed columns of the contract.  ``CommitUnknown``,
-    ``ContractChanged``: see ``committed``, ``overtaken``.
+    ``new_id`` makes ids of changes, as hex digits.  ``adopts``: whether ``following`` adopts changes by other
+    programs.  Raise ``ContractMismatch`` if other programs have changed columns of the contract otherwise.  Raise
+    ``CommitUnknown`` if the outcome of a commit is unknown.  Raise ``ContractChanged`` if other processes interrupt
+    the steps ``TRIES`` times.
     """
     for _ in range(TRIES):
         pinned, contract, commit = _look(store, table, adopts=adopts)
@@ -142,14 +147,15 @@ def take_steps(
 def _look(
     store: ObjectStore, table: StoredTable, *, adopts: bool = False
 ) -> tuple[PinnedTable, Contract, ColumnsCommit | None]:
-    """Return the newest version, the newest contract, and the commit that brings the version to the contract, if one
-    is needed.
+    """Return the newest table version, the newest contract, and the commit that brings the version to the contract.
+    The commit is None if none is needed.
 
-    ``adopts``: a version that does not fit is to be adopted.  It is brought to no contract before: that would undo what
-    others have done.
+    ``adopts``: if the version does not fit the contract, return None as commit, since the differences are to be
+    adopted.  Bringing the version to the contract would undo them.  Otherwise raise ``ContractMismatch``.
 
-    A contract that is read after the version knows all that was dropped before it.  It may have fields that
-    only a later version has.  So a version that does not fit counts only if it is still the newest."""
+    The contract is read after the version.  So it knows all fields that were dropped before the version was made, but
+    it may have fields that only a later version has.  Thus a version that does not fit is an error only if it is
+    still the newest."""
     while True:
         pinned = table.newest()
         contract = read_contract(store, "the table")

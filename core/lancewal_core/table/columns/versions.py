@@ -1,15 +1,20 @@
-"""Columns of a table version beside those of a contract: the commits that bring the one to the other.
+"""Commits that change the columns of a table version to those of a contract.
 
-Fields are told apart by Lance's ids.  docs/protocol.md has the steps of a change ("Columns that change").
+Fields are identified by Lance's ids.  docs/protocol.md has the steps of a change ("Columns that change").  The *mark*
+of a version is a text in its schema's metadata.  It names the change of columns that gave the version its fields
+(``Mark``).  A change *grows* the table before it stores its contract, and *brings* the table to that contract
+afterwards.
 
- 1. ``grown`` gives a version the names and order of a contract that will be stored, and adds fields that it lacks.  All other
-    fields stay.
- 2. ``brought`` gives it those of the newest contract.  Fields that the contract has dropped since the version's mark go, at
-    any depth.  So do fields of a change that can no longer store its contract, unless another program has put values in.
-    While the id of such a field is above all that the contract has named, the field stays, and the mark names it: a merge
-    that was planned before may yet bring a file with this id, so no other field may get it.
- 3. All other fields of the version stay, behind the contract's.  Other programs have added them.
- 4. No commit is made of a version with the contract's mark, or while another change may yet store its contract.
+ 1. ``grown`` gives a version the names and order of a contract that will be stored next, and adds fields that the
+    version lacks.  All other fields stay.
+ 2. ``brought`` gives a version the names and order of the newest contract.  It removes fields, at any depth, that
+    were dropped from the contract since the change in the version's mark.  It also removes fields that were added by
+    a change which can no longer store its contract, unless another program has written values there.  If the id of
+    such a field is above all ids that the contract has named, the field stays, and the mark names it.  A merge that
+    was planned earlier may still commit a file with this id, so no other field may get the id.
+ 3. All other fields of the version were added by other programs.  They stay, after the contract's fields.
+ 4. No commit is needed if the version has the contract's mark.  No commit is made while another change may still
+    store its contract.
 """
 
 from __future__ import annotations
@@ -34,22 +39,26 @@ from lancewal_core.table.presence import check_present
 from lancewal_core.table.protocol import ColumnsCommit, CommitLost, Committed, PinnedTable, StoredTable, columns_mark
 
 CHANGE = "lancewal.columns"
-"""Property of a commit that changes columns: the change that it belongs to (``Contract.columns_change``)."""
+"""Name of the property of a commit that changes columns.  Its value is the change that the commit belongs to
+(``Contract.columns_change``)."""
 TRIES = 20
-"""Most times that a step begins again because others have changed the table or its contract meanwhile."""
+"""Most times that a step is tried, if other processes change the table or its contract at the same time."""
 _LOST = "and would lose which structs are null"
 
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """The mark of a version's columns, as text ``2-ab``, or ``2-ab..3-cd 9 10`` while a change is unfinished."""
+    """The mark of a table version's columns (module docstring).
+
+    As text it is ``2-ab``, or ``2-ab..3-cd 9 10`` while a change is unfinished: ``made``, ``growing`` and ``added``."""
 
     made: str | None = None
-    """The change of the contract whose fields the version has; None: those of version 1."""
+    """Change of the contract (``Contract.columns_change``) that gave this table version its fields.  None: they are the
+    fields of contract version 1."""
     growing: str | None = None
-    """A change that has grown the version, and that has not been brought to an end."""
+    """Unfinished change of the contract that has added fields to this table version.  None: there is none."""
     added: tuple[int, ...] = ()
-    """Ids of fields that unfinished changes have added."""
+    """Ids of fields that unfinished changes have added to this table version."""
 
     @staticmethod
     def of(pinned: PinnedTable) -> Mark:
@@ -69,16 +78,15 @@ class Mark:
         return " ".join([f"{self.made or ''}..{self.growing}", *map(str, self.added)])
 
     def is_ahead(self, contract: Contract) -> bool:
-        """Return whether an unfinished change has already changed the table version, but its contract may not be stored
-        yet.
+        """Return whether an unfinished change has changed the table version and may still store its contract.
 
-        ``contract``: the newest contract known.
+        ``contract``: the newest contract that the caller knows.
         """
         return self.growing is not None and columns_version(self.growing) > contract.version
 
 
 def grown(pinned: PinnedTable, contract: Contract) -> ColumnsCommit:
-    """Return the commit that adds the new columns of ``contract``, which is not stored yet, to the version."""
+    """Return the commit that grows the version ``pinned`` for ``contract``, which is not stored yet (1)."""
     have, mark = version_trees(pinned), Mark.of(pinned)
     found = _together(contract_trees(contract, {tree.id for tree in _all(have)}), have, frozenset())
     added = {tree.id for tree in _all(found)} - {tree.id for tree in _all(have)}
@@ -86,8 +94,8 @@ def grown(pinned: PinnedTable, contract: Contract) -> ColumnsCommit:
 
 
 def brought(pinned: PinnedTable, contract: Contract, own: Collection[int]) -> ColumnsCommit | None:
-    """Return the commit that changes the version's columns to those of ``contract``, the newest one; None if no commit
-    is needed (4).
+    """Return the commit that changes the columns of the version ``pinned`` to those of ``contract``, the newest one
+    (2, 3).  Return None if no commit is needed, or if none may be made (4).
 
     ``own``: ids of the fields that the version has from the contract in its mark (``ids_of``).
     """
@@ -116,31 +124,36 @@ def committed(
     commit: ColumnsCommit,
     step: AbstractContextManager[None],
 ) -> bool:
-    """Make the commit, as this step, and return whether it landed; False if another commit of columns came between.
+    """Make the commit and return whether it landed; False if it conflicted with another commit.
 
-    Raises ``CommitUnknown`` if the store did not say whether it landed.  Raises ``TableMissing``, ``TableReplaced`` if
-    the table of ``contract`` was deleted, and nothing is committed.
+    ``step``: context in which the commit is made, such as a failpoint.  Raise ``CommitUnknown`` if the outcome is
+    unknown.  Raise ``TableMissing`` or ``TableReplaced``, and commit nothing, if the table of ``contract`` was
+    deleted or replaced.
     """
     check_present(store, contract)
     with step:
         outcome = table.change_columns(commit)
     if isinstance(outcome, CommitLost):
         raise CommitUnknown(
-            f"the store did not say whether the table's columns were changed: {outcome.cause}. Make the same call "
-            "again to complete the change"
+            f"it is not known whether the table's columns were changed: {outcome.cause}. Make the same call again to "
+            "complete the change"
         )
     return isinstance(outcome, Committed)
 
 
 def overtaken() -> ContractChanged:
-    """Return the error for a step that other commits have interrupted ``TRIES`` times."""
-    return ContractChanged(f"others changed the table {TRIES} times meanwhile. The same call, made again, goes on")
+    """Return the error for a step that was tried ``TRIES`` times, each time in vain because of other processes."""
+    return ContractChanged(
+        f"other processes changed the table or its contract at the same time, {TRIES} times in a row. Make the same call "
+        "again to complete the change"
+    )
 
 
 def ids_of(pinned: PinnedTable, contract: Contract) -> frozenset[int]:
-    """Return the ids of a contract's fields that the version has, where a widening may have landed.
+    """Return the ids of a contract's fields that the version ``pinned`` has, at any depth.
 
-    A field of another type, or in another place, is another program's that has got the id."""
+    If a widening has landed in the version, the field counts with its new id and type.  A field with one of these ids
+    but another type, or in another struct, does not count.  Another program has added it, and Lance gave it the id."""
     have = version_trees(pinned)
     return frozenset(_own(contract_trees(contract, {tree.id for tree in _all(have)}), have))
 
@@ -155,9 +168,9 @@ def _own(ours: Sequence[Tree], have: Sequence[Tree]) -> Iterator[int]:
 
 
 def foreign_columns(pinned: PinnedTable, contract: Contract) -> tuple[str, ...]:
-    """Return the names of columns, and of members of structs, that another program has added to the table.
+    """Return the names of columns, and paths of struct members, that other programs have added to the table.
 
-    Those that an unfinished change has added are not among them."""
+    Fields that an unfinished change of lancewal has added are left out."""
     known = ids_of(pinned, contract).union(Mark.of(pinned).added)
     return tuple(chain.from_iterable(_unknown(tree, tree.name, known) for tree in version_trees(pinned)))
 
@@ -170,7 +183,8 @@ def _unknown(tree: Tree, path: str, known: Collection[int]) -> list[str]:
 
 
 def write_widened(pinned: PinnedTable, fragment_id: int, wide: Sequence[Tree]) -> str:
-    """Write these columns of a fragment with their wider types; return the fragment's JSON with the file."""
+    """Write columns of a fragment with the wider types and new ids in ``wide``.  Return the fragment's JSON with the
+    new file."""
     schema, ids = _as_schema(pinned, wide)
     return pinned.write_widened(fragment_id, schema, ids)
 
@@ -178,7 +192,9 @@ def write_widened(pinned: PinnedTable, fragment_id: int, wide: Sequence[Tree]) -
 def widened(
     pinned: PinnedTable, wide: Sequence[Tree], fragments: Sequence[str], properties: Mapping[str, str]
 ) -> ColumnsCommit:
-    """Return the commit of wider columns, whose files ``fragments`` name.  The mark stays."""
+    """Return the commit that gives columns the wider types and new ids in ``wide``.  The version's mark stays.
+
+    ``fragments``: JSON of all fragments, as ``write_widened`` has returned it."""
     schema, ids = _as_schema(pinned, wide)
     columns = pa.schema([schema.field(f.name) if f.name in schema.names else f for f in pinned.schema])
     found = {**pinned.field_ids, **ids}
@@ -200,9 +216,10 @@ def _commit(pinned: PinnedTable, columns: Sequence[Tree], contract: Contract, ma
 
 
 def _check_names(pinned: PinnedTable, fields: Sequence[Tree], names: Mapping[int, str], within: Path = ()) -> None:
-    """Raise ``ContractMismatch`` if another program has given a field the name that a field of the contract must get back.
+    """Raise ``ContractMismatch`` if two of ``fields`` have the same name, at any depth.
 
-    ``names``: those that the version's fields have, by id."""
+    Then another program has given a field the name that a field of the contract must get back.  ``names``: field id to
+    the name that the field has in the version."""
     first: dict[str, Tree] = {}
     for field in fields:
         ours, path = first.setdefault(field.name, field), (*within, field.name)
@@ -227,7 +244,7 @@ def _all(columns: Sequence[Tree]) -> Iterator[Tree]:
 
 
 def _held(pinned: PinnedTable) -> dict[int, list[int]]:
-    """Return the fragments whose data files have each field, by the field's id."""
+    """Return for each field id the ids of the fragments whose data files have this field."""
     found: dict[int, list[int]] = {}
     for fragment in pinned.fragments():
         for file in json.loads(pinned.fragment_json(fragment.fragment_id))["files"]:
@@ -237,7 +254,7 @@ def _held(pinned: PinnedTable) -> dict[int, list[int]]:
 
 
 def held_together(pinned: PinnedTable) -> frozenset[frozenset[int]]:
-    """Return a set of field ids for each fragment: the fields that are in its data files.  Equal sets come once."""
+    """Return the set of field ids that the data files of a fragment have, for each fragment.  Equal sets come once."""
     found: dict[int, set[int]] = {}
     for id_, fragments in _held(pinned).items():
         for fragment in fragments:
@@ -246,9 +263,11 @@ def held_together(pinned: PinnedTable) -> frozenset[frozenset[int]]:
 
 
 def lost_structs(earlier: Iterable[Contract], struct: int, left: Collection[int]) -> str:
-    """Return which older rows would lose the nulls of a struct that keeps the members ``left``; empty if none would.
+    """Return a message if a struct that keeps only the members ``left`` would lose the nulls of older rows; empty if
+    not.
 
-    A data file stores a struct by its members alone.  All ids are those that the fields had at first."""
+    A data file stores a struct only by its members.  If a file has no member that is left, all its structs would be
+    null.  ``earlier``: the earlier contract versions.  ``struct`` and ``left`` are first ids (``Column.ids``)."""
     for version in earlier:
         found = chain.from_iterable(tree.all() for tree in trees(version.rows))
         then = {member.id for tree in found if tree.id == struct for member in tree.within}
@@ -258,19 +277,21 @@ def lost_structs(earlier: Iterable[Contract], struct: int, left: Collection[int]
 
 
 def lost_in_files(held: Iterable[Collection[int]], had: Collection[int], kept: Collection[int]) -> str:
-    """Return whether rows of data files would lose them, whatever their contract: a text as of ``lost_structs``.
+    """Return a message as ``lost_structs`` does, by the fields in data files instead of contracts; empty if there is
+    none.
 
-    ``held``: ``held_together``.  ``had``, ``kept``: Lance's ids of the struct's fields, and of those that it keeps."""
+    ``held``: the result of ``held_together``.  ``had``: Lance's ids of all fields in the struct.  ``kept``: Lance's
+    ids of the fields that it keeps."""
     if any(not set(had).isdisjoint(ids) and set(kept).isdisjoint(ids) for ids in held):
         return f"some rows of the table were written without any other member of the struct, {_LOST}"
     return ""
 
 
 def _filled(pinned: PinnedTable, ids: Collection[int]) -> set[int]:
-    """Return the fields among ``ids`` that have a value in some row.
+    """Return the ids among ``ids`` of fields that are not null in some row.
 
-    A merge that completes rows writes nulls into a field that an unfinished change has added.  Only another program writes
-    values there."""
+    All these fields were added by unfinished changes.  lancewal writes only nulls into such a field, so a value comes
+    from another program."""
     held, found = _held(pinned), set[int]()
     for column in version_trees(pinned):
         asked = {tree.id for tree in column.all()} & set(ids)
@@ -281,7 +302,7 @@ def _filled(pinned: PinnedTable, ids: Collection[int]) -> set[int]:
 
 
 def _arrays(tree: Tree, values: pa.Array) -> Iterator[tuple[Tree, pa.Array]]:
-    """Yield the values of a field and of those within; what is within a null counts as null."""
+    """Yield a field and all fields within it, each with its values.  Values within a null count as null."""
     yield tree, values
     if tree.within:
         inner = [values.flatten()] if pa.types.is_list(values.type) else []
@@ -294,38 +315,41 @@ def _arrays(tree: Tree, values: pa.Array) -> Iterator[tuple[Tree, pa.Array]]:
 
 
 def version_trees(pinned: PinnedTable | ColumnsCommit) -> tuple[Tree, ...]:
-    """Return the columns of a version, or of the one that a commit makes, with Lance's ids."""
+    """Return the columns of a table version, or of the version that a commit will make, with Lance's ids."""
     return tuple([_tree(field, iter(pinned.field_ids[field.name])) for field in pinned.schema])
 
 
 def _tree(field: pa.Field, ids: Iterator[int]) -> Tree:
-    """Return a field of any type, since other programs' columns have types that contracts do not have."""
+    """Return a field with its ids.  It may have a type that no contract has, since other programs add columns too."""
     own = next(ids)
     return Tree(field.name, field.type, own, tuple([_tree(inner, ids) for inner in fields_with_ids(field.type)]))
 
 
 def contract_trees(contract: Contract, there: Collection[int] = ()) -> tuple[Tree, ...]:
-    """Return the columns of a contract, with Lance's ids; ``there``: see ``column_tree``."""
+    """Return the columns of a contract, with Lance's ids.  ``there``: as in ``column_tree``."""
     return tuple([column_tree(column, there) for column in contract.columns])
 
 
 def highest_field_id(pinned: PinnedTable, contract: Contract) -> int:
-    """Return the highest field id that any version of the contract, the version's schema or its data files name."""
+    """Return the highest field id that any contract version has named, or that the table version's schema or data files
+    have."""
     return max(highest_named(contract), *ids_in_use(pinned))
 
 
 def highest_named(contract: Contract) -> int:
-    """Return the highest field id that any version of the contract has named."""
+    """Return the highest field id that any contract version up to ``contract`` has named."""
     return max(contract.highest_field_id or 0, *contract.field_ids)
 
 
 def ids_in_use(pinned: PinnedTable) -> frozenset[int]:
-    """Return the ids that the version's schema or a data file names."""
+    """Return the field ids that the version's schema or one of its data files has."""
     return frozenset(chain(chain.from_iterable(pinned.field_ids.values()), _held(pinned)))
 
 
 def _together(wanted: Sequence[Tree], have: Sequence[Tree], dropped: Collection[int]) -> tuple[Tree, ...]:
-    """Return the wanted fields with what those of the same ids have besides, then the others."""
+    """Return the fields ``wanted``, then the other fields in ``have``, without those whose ids are in ``dropped``.
+
+    A wanted field also keeps the further fields that the field with the same id in ``have`` has within it."""
     by_id = {tree.id: tree for tree in have}
     own = {tree.id for tree in wanted}
     kept = [_without(tree, dropped) for tree in have if tree.id not in own and tree.id not in dropped]

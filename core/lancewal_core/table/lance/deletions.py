@@ -91,7 +91,8 @@ class DeletionFiles:
         fragment: dict[str, Any] = dataset.get_fragment(fragment_id).metadata.to_json()
         if len(rows) and not 0 <= rows.min() <= rows.max() < fragment["physical_rows"]:
             raise ValueError(
-                f"fragment {fragment_id} has rows 0 to {fragment['physical_rows'] - 1}, not {rows.min()} to {rows.max()}"
+                f"fragment {fragment_id} has no row {rows.min() if rows.min() < 0 else rows.max()}. Its rows are 0 to "
+                f"{fragment['physical_rows'] - 1}"
             )
         hidden = self.hidden_rows(dataset, fragment_id) | _bitmap(rows)
         if len(hidden) == fragment["physical_rows"]:

@@ -428,7 +428,7 @@ class LanceTable:
         for key in folders_in(root, f"{inside}/{VERSIONS}".lstrip("/")):
             if parse_table_version(key.removeprefix(inside).lstrip("/")) is not None:
                 raise ObjectCorrupt(
-                    f"a folder lies at {key!r} in {self._root}, where a manifest belongs. Put the manifest back from a copy",
+                    f"a folder lies at {key} in {self._root}, where a manifest belongs: put the manifest back from a copy",
                     object=key,
                 )
 

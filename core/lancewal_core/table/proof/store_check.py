@@ -1,13 +1,13 @@
-"""Trying all that tables need of a store, in a folder that is deleted afterwards.
+"""Tests everything that tables need of a store, in a folder that is emptied afterwards.
 
-A person runs this against a bucket, before anything depends on it.  Services prove less at their start, and each time
+A person runs this against a bucket, before anything depends on it.  Services test less, but at each start
 (``store_proof``).
 
 Guarantees
- 1. Everything lies in the folder that the caller names, and nothing of it stays if the credentials may delete.
- 2. One broken promise hides no other: each is tried by itself, and all are returned.  Only a store that takes no object
-    at all ends the check, by the error of ``check_store``.
- 3. A promise that was kept is no proof, as for ``store_probe``: a store may break it now and then.
+ 1. All objects lie in the folder that the caller names.  None of them stays if the credentials may delete.
+ 2. One broken promise hides no other: each is tested by itself, and all results are returned.  Only a store that
+    accepts no object at all ends the check, by the error of ``check_store``.
+ 3. A passed test is no proof, as for ``store_probe``: a store may break a promise only sometimes.
 """
 
 from __future__ import annotations
@@ -27,40 +27,43 @@ from lancewal_core.store.object_store import ANSWER_OBJECTS, ObjectStore, Stored
 from lancewal_core.table.proof.store_probe import check_store
 
 LISTED = ANSWER_OBJECTS + 10
-"""Objects that are listed: more than one answer has."""
+"""Number of objects that the test of listings puts: more than one answer of a store has."""
 RACES = 25
-"""Keys that several writers put at once.  A store that loses one race in ten passes once in fourteen checks.  It passes
-the proof at a service's start in two of three."""
+"""Number of keys that several writers put at the same time.  A store that breaks its promise in one race of ten
+passes one in fourteen checks.  It passes two in three proofs at a service's start."""
 _APPENDS = 4
 _PATIENT = {"client_max_retries": "10"}
-"""Options of Lance for commits that race: Google takes one write of a key each second, and answers the others with 429."""
+"""Options of Lance for commits at the same time.  Google accepts one write of a key each second, and answers others
+with 429."""
 _LARGE = 8 << 20
-"""Bytes of the largest object that is put: more than Lance sends in one part."""
+"""Bytes of the largest object that the check puts: more than Lance sends in one part."""
 
 
 @dataclass(frozen=True, slots=True)
 class StorePromise:
-    """One promise, and whether the store kept it."""
+    """A promise of a store, and whether the store kept it."""
 
     text: str
+    """The promise, in words."""
     fault: str | None
-    """How the store broke it; None if it was kept."""
+    """How the store broke the promise; None if it kept it."""
 
 
 class _Broken(Exception):
-    """A store answered otherwise than it must."""
+    """The error of a test in which a store broke a promise."""
 
 
 _ANY = (_Broken, LancewalError, OSError, ValueError, RuntimeError)
-"""The last three are Lance's."""
+"""Errors by which a test fails.  Lance raises the last three."""
 
 
 def check_promises(
     store: ObjectStore, uri: str, options: Mapping[str, str], tasks: Tasks, new_id: Callable[[], str]
 ) -> Sequence[StorePromise]:
-    """Try a store.  ``store`` is at ``uri``, a folder without objects; ``options`` are Lance's.
+    """Test the store at ``uri``, an address without objects, and return a result for each promise.
 
-    Raises ``StoreRefused``, ``StoreNotWritable`` or ``StoreUnavailable`` if the store takes no object.
+    ``options`` are Lance's storage options.  Raise ``StoreRefused``, ``StoreNotWritable`` or ``StoreUnavailable`` if
+    the store accepts no object.
     """
     ordered = local_folder(uri) is None
     first = _fault(lambda: check_store(store, tasks, uri, new_id, RACES), StoreUnsafe)
@@ -69,12 +72,12 @@ def check_promises(
         ("a range ends where the object ends", lambda: _ranges(store)),
         ("an object that is missing reads as missing, and can be deleted", lambda: _missing(store)),
         (
-            "a listing has all keys, in order, and begins behind any of them",
+            "a listing has all keys, in order, and can begin after any of them",
             lambda: _listing(store, tasks, ordered=ordered),
         ),
         ("an entity tag is the same in a put's answer and in a listing", lambda: _tags(store)),
-        (f"of {_APPENDS} commits of Lance at once none is lost", lambda: _commits(uri, dict(options), tasks)),
-        ("all that was put here can be deleted", lambda: _clear(store, tasks)),
+        (f"{_APPENDS} commits of Lance at the same time all succeed", lambda: _commits(uri, dict(options), tasks)),
+        ("all objects of this check can be deleted", lambda: _clear(store, tasks)),
     )
     return [
         StorePromise("one of several writers makes an object, and it stays", first),
@@ -83,7 +86,7 @@ def check_promises(
 
 
 def _fault(check: Callable[[], None], *faults: type[Exception]) -> str | None:
-    """Return how ``check`` fails, by one of ``faults``; None if it does not."""
+    """Call ``check``.  Return its error as text if it is one of ``faults``, or None if there is no error."""
     try:
         check()
     except faults as error:
@@ -101,7 +104,7 @@ def _content(store: ObjectStore) -> None:
         put = store.put_if_absent(key, data)
         _must(isinstance(put, Stored), f"a put of {len(data)} bytes was answered by {put}")
         _must(store.get(key) == data, f"an object of {len(data)} bytes reads back with other bytes")
-        _must(store.put_if_absent(key, b"other") == Taken(), "a second put of a key was taken")
+        _must(store.put_if_absent(key, b"other") == Taken(), "a second put of the same key was accepted")
 
 
 def _ranges(store: ObjectStore) -> None:
@@ -112,9 +115,11 @@ def _ranges(store: ObjectStore) -> None:
 
 
 def _missing(store: ObjectStore) -> None:
-    _must(store.get("missing/a") is None, "reading it gives something")
-    _must(store.get_range("missing/a", 0, 4) is None, "reading a range of it gives something")
-    _must(list(store.list("missing/")) == [], "a listing has it")
+    _must(store.get("missing/a") is None, "a read of an object that was never put returned bytes")
+    _must(
+        store.get_range("missing/a", 0, 4) is None, "a read of a range of an object that was never put returned bytes"
+    )
+    _must(list(store.list("missing/")) == [], "a listing has objects that were never put")
     store.delete(["missing/a", "missing/b"])
 
 
@@ -127,7 +132,7 @@ def _listing(store: ObjectStore, tasks: Tasks, *, ordered: bool) -> None:
     _must(all(one < other for one, other in pairwise(found)), "the keys are not in order")
     _must(found == keys, f"it has {len(found)} of {len(keys)} keys")
     behind = sorted(info.key for info in store.list("list/", after=keys[5]))
-    _must(behind == keys[6:], f"it has {len(behind)} keys behind one that has {len(keys) - 6} behind it")
+    _must(behind == keys[6:], f"a listing after the sixth key has {len(behind)} keys; expected {len(keys) - 6}")
 
 
 def _tags(store: ObjectStore) -> None:
@@ -148,7 +153,7 @@ def _commits(uri: str, options: dict[str, str], tasks: Tasks) -> None:
 
     tasks.map(append, range(_APPENDS))
     rows = lance.dataset(uri, storage_options=options).to_table()["id"].to_pylist()
-    _must(sorted(rows) == list(range(_APPENDS)), f"{len(rows)} rows of {_APPENDS} are there")
+    _must(sorted(rows) == list(range(_APPENDS)), f"the table has {len(rows)} rows after {_APPENDS} commits of one row")
 
 
 def _clear(store: ObjectStore, tasks: Tasks) -> None:

@@ -1,24 +1,28 @@
-"""The whole check whether the protocol can build on a store, before anything depends on it (``store_proof``).
+"""Tests whether a store keeps the promise that the protocol is built on, before anything depends on it
+(``store_proof``).
 
-The protocol rests on put-if-absent.  If several writers put one key at once, one makes the object, and the object stays
-as that writer made it.  A store that ignores the condition, or looks first and writes later, loses rows without a word.
+The promise is *put if absent*.  If several writers put one key at the same time, exactly one of them makes the
+object.  The object stays as that writer made it.  A store that ignores the condition, or checks first and writes
+later, loses rows without an error.
 
 Guarantees
- 1. ``StoreUnsafe`` where the store let two writers win one key, replaced an object, or does not show what it stored.  A
-    race that a store loses only now and then may pass.  The probe finds stores that do not keep the promise, and does
-    not prove that a store always keeps it.
- 2. If the store takes no object at all, the error has the store's own message.  ``StoreRefused``: the store says that
-    it lets nobody in.  ``StoreNotWritable``: something else lies in a folder's place.  ``StoreUnavailable``: another
-    reason, which may pass.
- 3. ``StoreUnsafe`` where a local folder lies on a file system without hard links: no put there makes an object.
- 4. If this process may delete objects, nothing is left behind.  Otherwise the probe objects stay, each under a key of
-    its own.
+ 1. ``StoreUnsafe`` is raised if the store let two writers make one object, replaced an object, or does not show what
+    it stored.  A store that breaks the promise only sometimes may pass.  So the test finds stores that do not keep
+    the promise, but does not prove that a store always keeps it.
+ 2. If the store accepts no object at all, the error has the store's own message.  ``StoreRefused``: the store denies
+    access.  ``StoreNotWritable``: something else lies in place of a folder.  ``StoreUnavailable``: another reason,
+    which may pass.
+ 3. ``StoreUnsafe`` is raised if a local folder lies on a file system without hard links, since no put can make an
+    object there.
+ 4. If this process may delete objects, none is left.  Otherwise the objects of the test stay, each under a key of its
+    own.
 
 Steps
  1. Several rounds, each with a key of its own: ``WRITERS`` threads put different bytes at once.  At most one may win.
- 2. The object reads back as its winner's bytes (without a verdict for any: as one of the writers').
- 3. One more writer comes late: it must be refused, and the object must stay as it is.
- 4. Delete the probe objects.
+ 2. Read the object.  It must have the bytes of the writer that won.  If no writer got an answer, it must have the
+    bytes of one of them.
+ 3. Put the key once more with other bytes.  The store must refuse, and the object must stay as it is.
+ 4. Delete the objects of the test.
 """
 
 from __future__ import annotations
@@ -39,15 +43,16 @@ from lancewal_core.store.refusal import refusal_of_puts
 
 WRITERS = 8
 ROUNDS = 4
-"""Number of rounds.  A store that loses every second race passes all of them once in sixteen starts.  Each round costs
-four requests' time."""
+"""Number of rounds.  A store that breaks the promise in every second round passes one in sixteen tests.  Each round
+takes the time of four requests."""
 _LATE = b"late"
 _NO_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
-"""Errors of ``link`` on a file system without hard links."""
+"""Error numbers of ``link`` on a file system without hard links."""
 
 
 def _race(store: ObjectStore, tasks: Tasks, uri: str, key: str) -> PutUnknown | None:
-    """Do steps 1 to 3 of the module docstring.  Return why no object was stored; None if one was stored."""
+    """Do steps 1 to 3 of the module docstring with one key.  Return the reason why no object was stored; None if one
+    was."""
     contents = [b"probe %d" % writer for writer in range(WRITERS)]
     # Step 1
     outcomes = tasks.map(lambda data: store.put_if_absent(key, data), contents)
@@ -70,18 +75,20 @@ def _race(store: ObjectStore, tasks: Tasks, uri: str, key: str) -> PutUnknown | 
 
 
 def unsafe(uri: str, key: str, what: str) -> StoreUnsafe:
-    """Return the error for a store that broke the promise; ``what`` says how."""
+    """Return the error for the store at ``uri``, which broke the promise with the object ``key``; ``what`` says how."""
     return StoreUnsafe(
         f"the store at {uri} {what}: it does not honour conditional PUT (If-None-Match: *). Without it two "
-        "owners could write the same segment and acknowledged rows would be lost. Use a store that does, or switch "
-        "it on there; mind proxies and gateways on the way",
+        "owners could write the same segment, and acknowledged rows would be lost. Use a store that honours it, or switch "
+        "it on there. A proxy or gateway on the way may be the cause too",
         object=key,
     )
 
 
 def check_links(folder: Path, name: str) -> None:
-    """Raise ``StoreUnsafe`` if the file system of ``folder`` has no hard links (guarantee 3).  ``name`` must be new.
-    Other faults show when objects are put."""
+    """Raise ``StoreUnsafe`` if the file system of ``folder`` has no hard links (guarantee 3).
+
+    ``name``: a new id, for the file that is made.  Other faults are passed over, since they show when objects are
+    put."""
     *folders, whole = paths.probe(name).split("/")
     linked = f"{whole}-link"
     try:
@@ -107,8 +114,10 @@ def check_links(folder: Path, name: str) -> None:
 def check_store(
     store: ObjectStore, tasks: Tasks, uri: str, new_id: Callable[[], str], rounds: int | None = None
 ) -> None:
-    """Check a store by steps 1 to 4 of the module docstring; its guarantees name the errors.  ``StoreUnavailable`` also
-    if the store accepts objects and then refuses to return them.  ``rounds``: by default ``ROUNDS``."""
+    """Test a store by steps 1 to 4 of the module docstring, whose guarantees name the errors.
+
+    ``StoreUnavailable`` is also raised if the store accepts objects and then does not return them.  ``rounds``: their
+    number; None: ``ROUNDS``."""
     keys = [paths.probe(new_id()) for _ in range(rounds or ROUNDS)]
     try:
         silent = [_race(store, tasks, uri, key) for key in keys]

@@ -1,24 +1,23 @@
-"""Proof that a table's store keeps *put if absent*: made once for each way to the store, and tried again at every
-start.
+"""Proof that a table's store keeps *put if absent*.  It is made once for each way to the store, and tested again at
+every start of a service.
 
-A way is what a process sees of the store: endpoint, bucket and form of address.  A gateway on the way may break the
-promise that the store behind it keeps, so another way is proven by itself.  The record of a proof lies in the table's
-folder.  Its key is made from the way.  So a process that sees the store otherwise finds no record, nor does one whose
-folder was copied.
+A *way* is how a process reaches the store: endpoint, bucket and form of address.  A gateway may break the promise
+that the store behind it keeps, so each way is proven by itself.  The record of a proof lies in the table's folder,
+under a key that is a hash of the way.  So a process that reaches the store by another way finds no record.  The same
+holds for a copy of the folder at another place.
 
 Guarantees
- 1. A record is put after the whole check (``store_probe``) has passed on the way that the record names, never before.
-    So a process that dies in between leaves no record, and a process that may not delete leaves none that must be
-    removed.
- 2. If a record is found, it is put a second time, which the store must refuse.  ``StoreUnsafe`` if the store accepts
-    that put.
- 3. A lost, damaged or foreign record costs the whole check, and nothing else.
+ 1. A record is put only after the whole test (``store_probe``) has passed on its way.  So a process that dies in
+    between leaves no record.  A process that may not delete leaves no record that must be removed.
+ 2. If a record is found, it is put a second time, which the store must refuse.  If the store accepts that put,
+    ``StoreUnsafe`` is raised.
+ 3. If a record is lost, damaged or of another way, only the whole test is repeated.
 
 Steps
  1. Read the record of this way.
- 2. If there is a record, put it again if absent.  If the store refuses, it passes.  Most starts do no more than this.
- 3. If there is no record, or another one, do the whole check, then put the record.  The outcome of that put is not
-    looked at: the next start finds out.
+ 2. If there is a record, put it again if absent.  If the store refuses, it passes.  Most starts end here.
+ 3. If there is no record, or another one, do the whole test, then put the record.  The outcome of that put does not
+    matter: if it failed, the next start does the whole test again.
 
 Rounds of requests, as counted: 2 ("what the store promises, at the start of an ingest").
 """
@@ -51,17 +50,17 @@ class StoreWay(StoredVersion):
     what = "store proof"
     format: Version1 = 1
     endpoint: str
-    """Scheme, host and port; empty: that of the bucket's region.  ``file``: a local folder."""
+    """Scheme, host and port of the endpoint; empty: the endpoint of the bucket's region.  ``file``: a local folder."""
     bucket: str
-    """Bucket of S3.  For other stores the address up to the bucket, or to the container with its account.  For a local
-    folder its absolute path."""
+    """S3: name of the bucket.  Other object stores: the address up to the bucket, or up to the container with its
+    account.  Local folder: its absolute path."""
     addressing: str
-    """``path`` or ``virtual-hosted``; empty for a folder."""
+    """Form of the bucket's address: ``path`` or ``virtual-hosted``; empty for a local folder."""
 
     @staticmethod
     def of(uri: str, options: Mapping[str, str] | None, environment: Mapping[str, str]) -> StoreWay:
-        """Return how the store is reached, from the address and Lance's storage options.  ``environment`` gives options
-        that are not set there.
+        """Return the way to the store at ``uri`` with Lance's storage ``options``.  ``environment`` gives options
+        that are not in ``options``.
         """
         folder = local_folder(uri)
         if folder is not None:
@@ -83,13 +82,14 @@ class StoreWay(StoredVersion):
 
 
 def check_way(way: StoreWay, name: str) -> None:
-    """Do the checks that need no request: ``check_links`` for a local folder.  ``name`` must be new."""
+    """Do the checks that send no request: ``check_links`` for a local folder.  ``name``: a new id."""
     if way.endpoint == _FOLDER:
         check_links(Path(way.bucket), name)
 
 
 def prove_store(store: ObjectStore, tasks: Tasks, way: StoreWay, uri: str, new_id: Callable[[], str]) -> None:
-    """Prove a store by steps 1 to 3 of the module docstring.  Errors are those of ``check_store``."""
+    """Prove a store by steps 1 to 3 of the module docstring.  Raise the errors of ``check_store`` and
+    ``check_links``."""
     check_way(way, new_id())
     record = way.encode()
     # Step 1

@@ -1,14 +1,19 @@
 """Generations and versions that garbage collection must keep for subscriptions.  Nothing here reads or writes.
 
-1. A subscription holds all generations after those that its version has merged, and all versions from its lowest on.
-   Generations of a former topic are among them: records of both topics follow its receipt.
-2. Its *lag* is the time since the first of these generations was merged.  Before that merge its state is the newest in
-   the table, and nothing that it needs would be deleted anyway.
-3. Once the lag reaches ``subscription_hold_s_max``, it holds nothing.  Nor does it if something that it needs is
-   trimmed.
-4. A subscription that cannot be read may hold anything.  So the windows are then at least as long as the bound.
+To *hold* an object is to keep it from garbage collection.  A *former topic* is one from which the table was moved to
+its present topic.
 
-No window keeps the log of a former topic: it is deleted once no subscription holds it.  All its generations are merged.
+1. A subscription holds all generations that are not merged in the table version of its receipt, and all table
+   versions from its ``versions_from`` on.  These include generations of a former topic if the receipt is older than
+   the move.
+2. The *lag* of a subscription is the time since the first of these generations was merged.  Before that merge, the
+   receipt's state is the newest in the table, and nothing that the subscription needs would be deleted anyway.
+3. A subscription holds nothing once its lag reaches ``subscription_hold_s_max``, or if something that it needs is
+   trimmed.
+4. A subscription that cannot be read may need anything.  So the windows are then at least ``subscription_hold_s_max``.
+
+The windows do not keep the log of a former topic.  The log is deleted once no subscription holds it.  All generations
+of a former topic count as merged.
 """
 
 from __future__ import annotations
@@ -27,13 +32,15 @@ from lancewal_core.table.watermarks import InForce, Watermark
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """One subscription at the time of a garbage collection round."""
+    """Data that one subscription holds at the time of a garbage collection round."""
 
     lag_ms: int
-    """Milliseconds since the first merge after its state; 0: there is none."""
+    """Milliseconds since the first merge after the subscription's receipt; 0: there was no such merge."""
     versions_from: TableVersion
+    """Lowest table version that the subscription needs."""
     after: Mapping[Region, Generation] | None
-    """Newest generation of each region that it does not need; None: it holds nothing."""
+    """Newest generation of each region that the subscription does not need.  It holds all later ones.  None: it holds
+    nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,24 +49,26 @@ class Holding:
 
     of: Mapping[str, Held] = field(default_factory=dict)
     faults: Mapping[str, Corrupt] = field(default_factory=dict)
-    """Subscriptions that cannot be read, by name; a list that cannot be read has the name ``""``."""
+    """Name of a subscription that cannot be read to its error.  The name ``""`` stands for the list of
+    subscriptions."""
     former: Mapping[Region, History] = field(default_factory=dict)
-    """Generations of former topics that are held."""
+    """Held generations of former topics, by region."""
     damaged: Mapping[Region, Corrupt] = field(default_factory=dict)
-    """Regions of former topics of which a subscription may need anything, since their states cannot be read."""
+    """Region of a former topic whose state cannot be read, to the error.  Everything of such a region must be kept."""
 
     def free_up_to(self, region: Region) -> Generation | None:
-        """Return the newest generation of the region that no subscription needs; None: none needs any."""
+        """Return the newest generation of the region that no subscription holds; None: no subscription holds any."""
         found = [held.after[region] for held in self.of.values() if held.after is not None and region in held.after]
         return min(found, default=None)
 
     @property
     def versions_from(self) -> TableVersion | None:
-        """Lowest table version that a subscription needs; None: none needs any."""
+        """Lowest table version that a subscription holds; None: no subscription holds any."""
         return min((held.versions_from for held in self.of.values() if held.after is not None), default=None)
 
     def window_ms(self, window_ms: int, contract: Contract) -> int:
-        """Return how long a window is, given its length ``window_ms`` without subscriptions (rule 4)."""
+        """Return the length of a window in milliseconds.  ``window_ms``: its length if all subscriptions can be read
+        (rule 4)."""
         return max(window_ms, contract.subscription_hold_s_max * 1000) if self.faults else window_ms
 
 
@@ -84,7 +93,9 @@ def holding_of(
     contract: Contract,
     now_ms: int,
 ) -> Holding:
-    """Return what these subscriptions keep.  ``histories`` must include those of ``former_regions``."""
+    """Return what the subscriptions ``stored``, by name, hold.
+
+    ``histories``: the merged generations of each region of the contract and of each of ``former_regions``."""
     records = {region: history.generations for region, history in histories.items()} if stored else {}
     regions, bound_ms = set(contract.regions), contract.subscription_hold_s_max * 1000
     of: dict[str, Held] = {}
@@ -115,8 +126,9 @@ def holding_of(
 
 
 def _held(region: Region, history: History, holding: Holding, since_ms: int) -> History:
-    """Return the generations of a former topic's region that are held.  If a subscription cannot be read, these are also
-    all that were merged after ``since_ms``."""
+    """Return the held generations of a former topic's region.
+
+    If a subscription cannot be read, these include all generations that were merged after ``since_ms``."""
     free = history.state.trimmed_generation
     up_to = holding.free_up_to(region)
     for record in history.generations:
@@ -128,8 +140,8 @@ def _held(region: Region, history: History, holding: Holding, since_ms: int) -> 
 
 
 def _after(history: History, mark: Watermark) -> Generation | None:
-    """Return the newest generation that is not needed; None if a needed one is trimmed.  Trimmed generations without
-    records are not needed (``generations_behind``)."""
+    """Return the newest generation that a subscription with this ``mark`` does not need; None if a needed one is
+    trimmed.  Trimmed generations without records are not needed (``generations_behind``)."""
     state = history.state
     if state.trimmed_generation <= mark.generation:
         return mark.generation

@@ -1,7 +1,7 @@
-"""Stored subscriptions: the list of names, and one family of versions for each subscription.
+"""Stored subscriptions: the list of names, and the versions of each subscription.
 
-Both lie in the table's folder for subscriptions, below its making.  So a table made again has none, and readers need the
-right to write in that folder alone.
+Both lie in the table's folder for subscriptions, under the table's making.  So a table that is made again at the same
+place has none.  Readers need no right to write outside this folder.
 """
 
 from __future__ import annotations
@@ -28,21 +28,22 @@ _Whole = Annotated[int, Field(ge=0, le=WHOLE_MAX)]
 
 
 class SubscriptionNames(StoredVersion):
-    """One version of the list of subscriptions: the id of each, by its name."""
+    """One version of the list of subscriptions."""
 
     what = "list of subscriptions"
     format: Version1 = 1
     ids: Annotated[dict[Word, Word], Field(max_length=SUBSCRIPTIONS_MAX)] = Field(default_factory=dict)
+    """Name of a subscription to its id."""
     write_id: Word
-    """Differs in every version: tells a lost reply from a lost race."""
+    """Random id, another one in every version.  It shows whether a put with a lost reply was this process's own."""
 
 
 NO_NAMES = SubscriptionNames(write_id="none")
-"""The list of a table in which nobody has created a subscription."""
+"""List of subscriptions of a table in which nobody has created one."""
 
 
 class MergedMark(StoredModel):
-    """The newest merged generation of a region, and the position after it."""
+    """Watermark of a region, as stored: the newest merged generation (0: none), and the position after it."""
 
     generation: _Whole
     next: _Whole
@@ -59,19 +60,23 @@ class StoredSubscription(StoredVersion):
     version: Annotated[int, Field(ge=1, le=WHOLE_MAX)]
     """Table version that a read at the receipt pins."""
     versions_from: Annotated[int, Field(ge=1, le=WHOLE_MAX)]
-    """Lowest table version that planning at the receipt may look at."""
+    """Lowest table version that the plan of a read at the receipt may need."""
     merged: dict[str, MergedMark]
-    """Merged generations of ``version``, by the region's name: later ones are needed."""
+    """Region name to the region's watermark in ``version``.  The subscription needs all later generations."""
     sure: bool
-    """Whether it held everything needed when it was put, or its writer has found so afterwards."""
+    """Whether everything that the subscription needs was held when this version was put, or was found to be there
+    afterwards."""
     created_at_ms: _Whole
+    """Time when the subscription was created, in milliseconds since 1970, by the clock of its writer."""
     committed_at_ms: _Whole
-    """Time of this version, by the clock of its writer."""
+    """Time when this version was written, in milliseconds since 1970, by the clock of its writer."""
     write_id: Word
+    """Random id, another one in every version.  It shows whether a put with a lost reply was this process's own."""
 
     @classmethod
     def decode(cls, data: bytes, where: str) -> Self:
-        """Decode as every ``StoredVersion``.  ``ObjectCorrupt`` also if ``merged`` has a name that no region has."""
+        """Decode the object as ``StoredVersion`` does.  Raise ``ObjectCorrupt`` also if ``merged`` has a name that is
+        not a region's."""
         found = super().decode(data, where)
         try:
             for name in found.merged:
@@ -82,7 +87,7 @@ class StoredSubscription(StoredVersion):
 
     @property
     def marks(self) -> dict[Region, Watermark]:
-        """``merged``, by region."""
+        """``merged`` as watermarks by region."""
         return {
             region_named(name): Watermark(Generation(mark.generation), Position(mark.next))
             for name, mark in self.merged.items()
@@ -90,7 +95,7 @@ class StoredSubscription(StoredVersion):
 
 
 def check_name(name: object) -> str:
-    """Return ``name``.  Raises ``InvalidInput`` if no subscription may have it."""
+    """Return ``name``.  Raise ``InvalidInput`` if no subscription may have it."""
     if not isinstance(name, str) or len(name) > NAME_MAX or not is_word(name):
         raise InvalidInput(f"{str(name)[:NAME_MAX]!r} is not a valid subscription name: {NAME_FORM}")
     return name
@@ -103,7 +108,7 @@ def names_family(making: Making | None) -> Family:
 
 
 def subscription_family(id: str, making: Making | None) -> Family:
-    """Return the keys of the versions of the subscription with this id."""
+    """Return the object keys of the versions of the subscription with this id."""
     prefix = paths.subscription_prefix(id, making)
     return Family.of(
         id, prefix, lambda version: paths.subscription_version(id, version, making), paths.parse_subscription_version

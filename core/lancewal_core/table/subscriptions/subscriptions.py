@@ -1,45 +1,49 @@
-"""Subscriptions: named receipts from which consumers of changes go on.
+"""Subscriptions: named receipts from which consumers of changes continue.
 
-A subscription keeps the needs of a read at its receipt, and of a feed of changes from there, from garbage collection.
-These are the log and history from the receipt's positions on, and table versions from its version on.  It keeps them until
-``table.subscription_hold_s_max`` after its state was the newest.  It cannot stop a user's clean-up of versions.
+A subscription *holds* what a read at its receipt, and a feed of changes from there, *need*: it keeps these objects from
+garbage collection.  The objects are the log and history from the receipt's positions on, and table versions from its
+version on.  The *bound* of a subscription is ``table.subscription_hold_s_max`` after the time when its state was the
+newest.  Until then the objects are held.  A subscription cannot stop a user's clean-up of versions.
 
 Guarantees
- 1. Once ``create`` or ``commit`` has returned, everything that is needed is there, and garbage collection leaves it until
-    the bound.
- 2. A commit never goes back, unless it is asked to.  It then keeps what it names only if that is still there.
+ 1. Once ``create`` or ``commit`` has returned, all needed objects exist, and garbage collection keeps them until the
+    bound.
+ 2. A commit goes back to an older receipt only if the caller asks for it.  Then it succeeds only if the needed objects
+    still exist.
  3. After ``drop``, and in a table that was made again, nothing is held, and no commit brings a subscription back.
- 4. A subscription that cannot be read holds all that it could hold, up to the bound.
+ 4. While a subscription cannot be read, garbage collection keeps everything that it could hold, up to the bound.
 
-Nothing but the folder of subscriptions is written.  A list has the names of all subscriptions, and the id of each.  It is
-found without a listing of the store, and no version of it is deleted while its table exists.  A subscription is a family
-of versions, whose keys have its id.  An id is new for each ``create``.  So a commit to a subscription that was dropped
-meanwhile, or made again under its name, goes where nobody reads.  A consumer that goes on for long names the id from which
-it began: then its commit is refused if the name has another one.
+Only the folder of subscriptions is written.  A list has the names of all subscriptions, and the id of each.  The list
+is found without a listing of the store, and none of its versions is deleted while the table exists.  A subscription
+is stored as versions whose keys have its id.  Each ``create`` makes a new id.  So if a subscription is dropped, or
+made again under its name, a late commit to the old id has no effect.  A consumer that runs for long gives the id from
+which it began.  Its commit is refused if the name has another id.
 
-A version is *sure* if it held everything needed when it was put, or its writer has found so afterwards.
+A version of a subscription is *sure* if all needed objects were held when it was put, or were found to exist
+afterwards.  Objects are *young* if no round of garbage collection can have decided to delete them before the
+subscription was stored (``needs``).
 
 Steps of ``create``
  1. Put version 1 of the subscription, under a new id.
- 2. Swap the list: the name has that id.  From here on the subscription counts.
- 3. Look whether everything needed is there, and so young that no round of garbage collection can have decided to take
-    it before step 2 (``needs``).  Then put a version that is sure.  Otherwise take the name off the list again, and raise
-    the error.
+ 2. Swap the list, so that the name has this id.  From now on the subscription holds its needs.
+ 3. Check that all needed objects exist and are young.  If so, put a version that is sure.  Otherwise remove the name
+    from the list, and raise the error.
 
 Steps of ``commit``
- 1. Read the list: the name must have the id that is asked for, if one is.  Then swap the subscription: the next version has
-    the new receipt.  It is sure if the version before was, and the receipt goes forward, since the version before needs
-    more.  Look first whether the version before holds yet.  If the receipt goes back, look first whether everything that it
-    needs is there and as young as in step 3 of ``create``.  A version that holds nothing must not take the place of one
-    that does.
- 2. Look whether everything needed is there.  If the version is sure, the one before must have held just before the swap,
-    or all must be as young.  If it is not sure, all must be as young, and a version that is sure is put.  Otherwise the
-    receipt of the version before is swapped in again, and the error raised.
- 3. Read the list again: the name must still have that id.
+ 1. Read the list.  If the caller gives an id, the name must have it.  Then swap the subscription: the next version
+    has the new receipt.  It is sure if the previous version was sure and the receipt goes forward, since the previous
+    version needs more.  Before the swap, check whether the previous version still holds its needs.  If the receipt
+    goes back, check before the swap that all needed objects exist and are young.  A version that holds nothing must
+    not replace one that does.
+ 2. Check that all needed objects exist.  If the new version is sure, the previous one must have held them right
+    before the swap, or they must be young.  If it is not sure, they must be young; then put a version that is sure.
+    If a check fails, swap in the receipt of the previous version again, and raise the error.
+ 3. Read the list again: the name must still have this id.
 
-If a process dies between the steps, the version counts, and holds what is still there.
+If a process dies between the steps, the version that it has put counts, and holds the needed objects that still exist.
 
-Garbage collection deletes versions long after newer ones, and what belongs to no name of the list.
+Garbage collection deletes old versions of a subscription long after newer ones were put, and objects of ids that the
+list does not have.
 """
 
 from __future__ import annotations
@@ -89,13 +93,13 @@ class Subscription:
 
     name: str
     receipt: str
-    """Text of the receipt from which its consumer goes on."""
+    """Text of the receipt from which the consumer continues."""
     version: int
-    """Table version of that receipt, or the one that stood in for it."""
+    """Table version that a read at the receipt pins: the receipt's own, or another one with the same rows."""
     created_ms: int
     committed_ms: int
     id: str
-    """Tells it from others that have had its name."""
+    """Random id, which differs from those of earlier subscriptions of the same name."""
 
 
 def subscription_of(stored: StoredSubscription, id: str) -> Subscription:
@@ -103,7 +107,7 @@ def subscription_of(stored: StoredSubscription, id: str) -> Subscription:
 
 
 def about(subscription: Subscription) -> Mapping[str, object]:
-    """Return a subscription as a report shows it."""
+    """Return the members of a subscription in reports, such as ``--json`` output."""
     return {
         "name": subscription.name,
         "version": subscription.version,
@@ -114,7 +118,7 @@ def about(subscription: Subscription) -> Mapping[str, object]:
 
 
 def read_names(store: ObjectStore, making: Making | None, tasks: Tasks | None = None) -> SubscriptionNames:
-    """Return the newest list of subscriptions.  A table without any costs one request."""
+    """Return the newest list of subscriptions.  In a table that never had one this costs one request."""
     family = names_family(making)
     if store.get(family.key(FIRST_VERSION)) is None:
         return NO_NAMES
@@ -126,20 +130,20 @@ def decoded_names(found: Version | None, making: Making | None) -> SubscriptionN
 
 
 def decoded_subscription(found: Version | None, name: str, id: str, making: Making | None) -> StoredSubscription:
-    """Decode the newest version of the subscription with this id.  Raises ``ObjectMissing`` if there is no version."""
+    """Decode ``found``, the newest version of the subscription with this id.  Raise ``ObjectMissing`` if it is None."""
     family = subscription_family(id, making)
     if found is None:
         raise ObjectMissing(
-            f"subscription {name}: {family.prefix} is empty. `lancewal subscription drop {name}` takes the name off the "
-            "list",
+            f"subscription {name!r} is in the list, but its objects under {family.prefix} are missing. Restore them, or "
+            f"remove the name from the list: `lancewal subscription drop {name}`",
             object=family.key(FIRST_VERSION),
         )
     return StoredSubscription.decode(found.data, family.key(found.version))
 
 
 def read_stored(opened: OpenedTable) -> dict[str, StoredSubscription | Corrupt]:
-    """Return all subscriptions by name.  A subscription that cannot be read has its error as the value.  A table
-    without subscriptions costs one request.
+    """Return all subscriptions by name.  A subscription that cannot be read has its error as the value.  In a table
+    that never had a subscription this costs one request.
     """
     return _read_all(opened, read_names(opened.store, opened.contract.making, opened.tasks).ids)
 
@@ -169,7 +173,7 @@ class KeptSubscriptions:
         return self._opened.contract.making
 
     def all(self) -> list[Subscription]:
-        """Return all subscriptions, by name.  Raise the error of one that cannot be read."""
+        """Return all subscriptions, sorted by name.  Raise the error of the first that cannot be read."""
         return [or_raised(found) for found in self.readable().values()]
 
     def readable(self) -> dict[str, Subscription | Corrupt]:
@@ -181,17 +185,18 @@ class KeptSubscriptions:
         }
 
     def get(self, name: str, id: str | None = None) -> Subscription:
-        """Return a subscription.  With ``id``, only the subscription with this id is meant.  Raises the errors of
-        ``id_of``.
+        """Return a subscription by its name.  Raise ``SubscriptionMissing`` if there is none, or if ``id`` is given
+        and the name has another id.
         """
         id = self.id_of(name, id)
         return subscription_of(_read(self._opened, name, id), id)
 
     def create(self, name: str, needs: Needs) -> Subscription:
-        """Create a subscription.
+        """Create a subscription whose receipt has these needs.
 
-        Raises ``InvalidInput`` if the name is taken or not valid.  Raises ``OutsideHistoryWindow``, ``VersionGone`` if
-        what the receipt needs is gone, or may be going.
+        Raise ``InvalidInput`` if the name is taken or not valid, or if the table has the most subscriptions already.
+        Raise ``OutsideHistoryWindow`` or ``VersionGone`` if needed objects are gone, or if garbage collection may be
+        deleting them.
         """
         check_name(name)
         opened, id = self._opened, self._new_id()
@@ -209,8 +214,8 @@ class KeptSubscriptions:
                 )
             if len(names.ids) >= SUBSCRIPTIONS_MAX and known is None:
                 raise InvalidInput(
-                    f"the table has {len(names.ids)} subscriptions, and {SUBSCRIPTIONS_MAX} is the most. Drop those that "
-                    "nobody uses: `lancewal subscription list`"
+                    f"the table has {len(names.ids)} subscriptions, and {SUBSCRIPTIONS_MAX} is the most. Drop some that "
+                    "nobody uses (`lancewal subscription list`, `lancewal subscription drop NAME`)"
                 )
             return {**names.ids, name: id}
 
@@ -226,11 +231,12 @@ class KeptSubscriptions:
     def commit(
         self, name: str, needs: Needs, check: Callable[[Subscription], bool], id: str | None = None
     ) -> Subscription:
-        """Commit a receipt to a subscription; ``id``: to the one with this id alone.
+        """Commit the receipt with these needs to a subscription.
 
-        ``check`` returns whether the receipt goes forward from the subscription found, or refuses it by an error.
-        Raises ``SubscriptionMissing`` if there is none, or it was dropped meanwhile.  Raises ``OutsideHistoryWindow``,
-        ``VersionGone`` if what the receipt needs is gone, or may be going.
+        ``check`` gets the subscription as it is stored, and returns whether the receipt goes forward from there, or
+        raises an error.  ``id``: the id that the name must have; None: any.  Raise ``SubscriptionMissing`` if there
+        is no such subscription, or if it is dropped during the call.  Raise ``OutsideHistoryWindow`` or
+        ``VersionGone`` if needed objects are gone, or if garbage collection may be deleting them.
         """
         opened, id = self._opened, self.id_of(name, id)
         before: list[StoredSubscription] = []
@@ -270,7 +276,7 @@ class KeptSubscriptions:
         return subscription_of(ours, id)
 
     def drop(self, name: str) -> None:
-        """Drop a subscription, whether or not it can be read.  Raises ``SubscriptionMissing`` if there is none of this
+        """Drop a subscription, also one that cannot be read.  Raise ``SubscriptionMissing`` if there is none of this
         name.
         """
         found: list[bool] = []
@@ -284,14 +290,17 @@ class KeptSubscriptions:
             raise self._missing(name)
 
     def _check(self, needs: Needs, held_until_ms: int = 0) -> None:
-        """Look whether everything needed is there and stays.  ``held_until_ms``: until then a sure version holds it."""
+        """Raise ``OutsideHistoryWindow`` or ``VersionGone`` unless all needed objects exist, and are young or held.
+
+        ``held_until_ms``: time until which a sure version holds them; 0: none does."""
         opened = self._opened
         age, now_ms = look(opened, needs), opened.clock.now_ms()
         if now_ms >= held_until_ms and not age.within(opened.contract, now_ms, self._bounds):
             raise too_old(needs, opened.contract)
 
     def _held_until_ms(self, stored: StoredSubscription) -> int:
-        """Return until when a sure version surely holds what it needs; 0: it may hold it no more."""
+        """Return the time until which the sure version ``stored`` certainly holds its needs, in milliseconds since
+        1970.  Return 0 if it may hold nothing any more."""
         opened = self._opened
         try:
             age, now_ms = look(opened, Needs.of(stored)), opened.clock.now_ms()
@@ -300,7 +309,7 @@ class KeptSubscriptions:
         return now_ms + self._bounds.margin_ms if age.held(opened.contract, now_ms, self._bounds) else 0
 
     def _replace(self, name: str, id: str, ours: StoredSubscription, new: StoredSubscription) -> StoredSubscription:
-        """Swap in ``new`` if ``ours`` is still the newest version, and return it."""
+        """Write ``new`` as the next version if ``ours`` is still the newest one.  Return ``new`` in either case."""
 
         def decide(found: Version | None) -> StoredSubscription | None:
             newest = decoded_subscription(found, name, id, self._making)
@@ -311,16 +320,16 @@ class KeptSubscriptions:
         return new
 
     def id_of(self, name: str, wanted: str | None = None) -> str:
-        """Return the id of a subscription.  Raises ``SubscriptionMissing`` if there is none of this name, or it has
-        another id than the wanted one.
+        """Return the id of a subscription.  Raise ``SubscriptionMissing`` if there is none of this name, or if
+        ``wanted`` is given and the name has another id.
         """
         found = read_names(self._opened.store, self._making, self._opened.tasks).ids.get(check_name(name))
         if found is None:
             raise self._missing(name)
         if wanted not in (None, found):
             raise SubscriptionMissing(
-                f"subscription {name!r} was dropped, and another one has its name since. To go on with that one, begin at "
-                "its receipt, which `lancewal subscription list` shows",
+                f"subscription {name!r} was dropped, and another one has its name since. To continue with the new one, begin "
+                "at its receipt, which `lancewal subscription list` shows",
                 subscription=name,
             )
         return found
@@ -333,7 +342,8 @@ class KeptSubscriptions:
         )
 
     def _swap_names(self, change: Callable[[SubscriptionNames], Mapping[str, str]]) -> None:
-        """Swap the list, unless the change changes nothing."""
+        """Write the next version of the list, with the ids that ``change`` returns for the newest.  Write nothing if
+        they are equal."""
 
         def decide(found: Version | None) -> SubscriptionNames | None:
             names = decoded_names(found, self._making)
@@ -360,5 +370,5 @@ class KeptSubscriptions:
 
 
 def _without(name: str, id: str | None, names: SubscriptionNames) -> Mapping[str, str]:
-    """Return the list without this name, if it has this id; None: whatever id it has."""
+    """Return the list's ids without ``name``.  If ``id`` is given and the name has another id, the name stays."""
     return {known: of for known, of in names.ids.items() if known != name or (id is not None and of != id)}

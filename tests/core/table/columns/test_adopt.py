@@ -137,8 +137,8 @@ def test_a_command_that_dies_is_gone_on_with(table: FlusherTable, step: int, aft
 
 @pytest.mark.parametrize("step", range(3))
 def test_another_program_comes_between(table: FlusherTable, step: int) -> None:
-    """Between two steps it drops what is being adopted, and renames another column.  While a change is unfinished names do
-    not count, so the command gives that column its own name again."""
+    """Between two steps it drops what is being adopted, and renames another column.  While a change is unfinished
+    names do not count, so the command gives that column its own name again."""
 
     def meddle() -> None:
         table.dataset.drop_columns(["vector"])
@@ -197,7 +197,7 @@ def retyped(table: FlusherTable) -> None:
         (add(pa.struct([pa.field("x", pa.int8(), nullable=False)])), "'theirs.x' is not nullable"),
         (lambda t: add_blobs(t.dataset, "new, 2.2"), "'blob': it is a blob column"),
         (lambda t: rename(t, "id", "key"), r"primary key, 'id'. Rename it back: .*\"path\": \"key\", \"name\": \"id\""),
-        (lambda t: t.dataset.drop_columns(["id"]), "'id': it is a column of the primary key. Restore the version before"),
+        (lambda t: t.dataset.drop_columns(["id"]), "'id': it is a column of the primary key. Restore the version right"),
         (retyped, "'a': it was given another type.*Restore"),
         (lambda t: t.dataset.add_columns(pa.schema([("_present", pa.int8())])), "'_present' is reserved"),
         (lambda t: t.dataset.add_columns(pa.schema([("A", pa.int8())])), "the name 'A' is taken, by 'a'"),

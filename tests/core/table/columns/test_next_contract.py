@@ -243,8 +243,8 @@ def test_a_call_that_is_made_again_changes_nothing(changes: list[ContractChange]
         (Added(("address", "zip"), pa.string()), "the name 'zip' is taken"),
         (Added(("address", "ZIP"), pa.string()), "the name 'ZIP' is taken"),
         (Added(("address", "a b"), pa.string()), "struct member 'a b': this name cannot be written"),
-        (Added(("address", "n"), pa.int8(), "1"), "only a column has a default"),
-        (Added(("fare", "n"), pa.int8()), "'fare' has type int32, which has no members"),
+        (Added(("address", "n"), pa.int8(), "1"), "a member of a struct cannot have a default"),
+        (Added(("fare", "n"), pa.int8()), "'fare' has no members, since type int32 has none"),
         (Added(("fares", "n"), pa.int8()), "there is no 'fares'"),
         (Added(("", "n"), pa.int8()), "a part of the name is empty"),
         (Added(("id", "n"), pa.int8()), "Keys never change"),
@@ -311,7 +311,7 @@ def test_a_name_is_forgotten_each_time_and_the_same_call_is_known_again() -> Non
 def test_a_name_that_a_field_has_got_is_not_forgotten(first: ContractChange, gives: ContractChange, path: Path) -> None:
     """By the same call, or by one before: nothing is left to forget."""
     before = changed(contract(), [first], AROUND, "abc")
-    has = "a field has this name now.*Leave `--forget-name` out"
+    has = "records use this name for a field now.*Leave `--forget-name` out"
     with pytest.raises(InvalidInput, match=f"forgetting '{'.'.join(path)}': {has}"):
         changed(before, [gives, Forgotten(path)], AROUND, "abc")
     with pytest.raises(InvalidInput, match=has):
@@ -387,7 +387,7 @@ def test_a_map_comes_and_goes_as_a_whole() -> None:
     assert found.rows.columns.field("m").type == map_
     wider = pa.map_(pa.string(), pa.struct([("n", pa.int16())]))
     changes: dict[str, ContractChange] = {
-        "has type map<string, struct<n: int8>>, which has no members": Added(("m", "n"), pa.int8()),
+        "has no members, since type map<string, struct<n: int8>> has none": Added(("m", "n"), pa.int8()),
         "m.n": Widened(("m", "n"), pa.int16()),
         "not every value of map<string, struct<n: int8>> is one of": Widened(("m",), wider),
         "m.value": Renamed(("m", "value"), "v"),
@@ -578,7 +578,7 @@ def test_records_may_still_use_the_field_of_a_dropped_column() -> None:
         (Added(("n",), pa.int64(), None, ColumnSource(None, "a.b")), "field 'a.b': members of nested objects"),
         (
             Added(("address", "n"), pa.int64(), None, ColumnSource("number_text")),
-            "only a column has json, field or source",
+            "a member of a struct cannot have json, field or a source",
         ),
         (Renamed(("fare",), "ts"), "have one name in records: 'ts'"),
     ],

@@ -82,10 +82,13 @@ def test_a_folder_keeps_all_promises(tmp_path: Path) -> None:
         ("a race", "one of several writers makes an object, and it stays: store_unsafe"),
         ("content", "an object reads back as it was put"),
         ("ranges", "a range ends where the object ends"),
-        ("pages", "a listing has all keys, in order, and begins behind any of them: it has 1000 of 1010 keys"),
-        ("after", "a listing has all keys, in order, and begins behind any of them: it has 1010 keys behind"),
+        ("pages", "a listing has all keys, in order, and can begin after any of them: it has 1000 of 1010 keys"),
+        (
+            "after",
+            "a listing has all keys, in order, and can begin after any of them: a listing after the sixth key has 1010 keys",
+        ),
         ("tags", "an entity tag is the same"),
-        ("deletes", "all that was put here can be deleted"),
+        ("deletes", "all objects of this check can be deleted"),
     ],
 )
 def test_a_broken_promise_is_told(fault: str, told: str, tmp_path: Path) -> None:
