@@ -283,7 +283,7 @@ class Contract(StoredModel):
     """Consumer group that consumes the records.  Processes compare it with their own.  None: no group has started
     yet; the first that starts is recorded."""
     former_group_id: Annotated[str, Field(min_length=1, max_length=GROUP_MAX)] | None = None
-    """Consumer group that consumed the records before ``table alter --group``.  None: the group was never changed."""
+    """Consumer group that consumed the records before ``table alter --group``.  None: there is no such group."""
     topic: str
     topic_id: str
     partitions: int = Field(ge=1, le=PARTITIONS_MAX)

@@ -112,7 +112,8 @@ def begin(
     partitions: int,
     ends: Sequence[Position],
 ) -> Drain:
-    """Write Kafka's ``ends`` into the drain (step 1), and return the newest drain.  Ends of partitions in ``new`` stay.
+    """Write Kafka's ``ends`` into the drain (step 1), and return the newest drain.  Ends of partitions in ``new`` stay,
+    if the topic's number of partitions is the same.
 
     ``partitions``: the topic's number.  ``ends``: the end of each partition of the contract.  ``new_id``: makes write
     ids.  Raise ``PartitionCountChanged`` if the drain is closed, or belongs to a later contract version."""

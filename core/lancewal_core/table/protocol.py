@@ -482,8 +482,8 @@ def columns_mark(pinned: PinnedTable) -> str | None:
 
 
 class StoredTable(Protocol):
-    """The table: its newest version, and past ones.  All methods raise ``StoreUnavailable`` if the store does not
-    answer."""
+    """The table: its newest version, and past ones.  If the store does not answer, methods raise ``StoreUnavailable``.
+    Methods that commit return ``CommitLost`` if the outcome of the commit is unknown."""
 
     def newest(self) -> PinnedTable: ...
 
