@@ -144,7 +144,7 @@ def _cut(begin: Mapping[Region, Position], in_force: InForce) -> dict[Region, Po
 
 
 def _opened(like: Side, version: TableVersion, cut: Mapping[Region, Position], known: Side | None = None) -> Side:
-    """Open the state of a version at these positions, with the columns of ``like``; If ``known`` is this state,
+    """Open the state of a version at these positions, with the columns of ``like``.  If ``known`` is this state,
     return ``known``.
     """
     receipt = Receipt(like.receipt.table_uuid, version, dict(cut), like.receipt.place)

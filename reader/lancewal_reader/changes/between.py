@@ -31,9 +31,9 @@ class Between:
     """Rows that two versions do not share, as ascending row addresses."""
 
     gone: Addresses
-    """Addresses of the rows that only the first version has."""
+    """Addresses of the rows of the first version that the second one is not known to have."""
     come: Addresses
-    """Addresses of the rows that only the second version has."""
+    """Addresses of the rows of the second version that the first one is not known to have."""
     untraced: Sequence[Untraced] = ()
     """Fragments whose rows all count as not shared, since nothing shows where a commit has moved them."""
 
@@ -45,7 +45,7 @@ class Between:
 def between(
     opened: OpenedTable, before: PinnedTable, after: PinnedTable, rows: RowSchema, columns: Sequence[str]
 ) -> Between:
-    """Return the rows that only one of two versions has.  Either version may be the newer one.
+    """Return the rows of two versions that the other one is not known to have.  Either version may be the newer one.
 
     ``before`` and ``after`` are the stored versions (``stored_version``).  ``columns``: names of columns in ``rows``,
     whose ids find these columns in both versions.  Raises ``ContractMismatch`` if a version cannot have them.

@@ -4,8 +4,9 @@ Guarantees
  1. The feeds adjoin: each starts at the receipt at which the one before it ends, or at the start that was asked for.
  2. A feed has at most ``rows_max`` records, or those of one commit if the log no longer has the records.  Its memory
     is therefore bounded, however far the start lags.
- 3. A look that finds nothing new is repeated after a pause.  The pauses grow from ``_PAUSE_S`` to ``poll_s``.  Between two
-    plans, which come every ``_PLAN_S``, looks ask only for the next object of each log, page and table (``Quiet``).
+ 3. A *look* checks whether anything is new.  If not, it is repeated after a pause.  The pauses grow from ``_PAUSE_S``
+    to ``poll_s``.  Between two plans, which come every ``_PLAN_S``, looks ask only for the next object of each log,
+    page and table (``Quiet``).
  4. From ``earliest`` the first feed has all rows of the newest state, as inserts.
  5. Names in ``columns`` and the filter are those of the newest state, also for feeds that end at an earlier one.  If
     such a column is renamed or dropped, or another gets its name, ``follow`` raises ``ContractChanged``.
@@ -89,8 +90,8 @@ def follow_options(subscription: str | None = None, rows_max: int = ROWS_MAX, po
 def follow(
     feeds: Feeds, wanted: Wanted, start: object, mode: object, rows_max: int, poll_s: float
 ) -> Iterator[PlannedFeed]:
-    """Yield feeds without end, each starting where the last one ended.  Raises the errors of ``Feeds.plan`` and of the
-    reads at both ends.
+    """Yield feeds without end, each starting where the previous one ended.  Raises the errors of ``Feeds.plan`` and
+    of the reads at both ends.
     """
     reads = feeds.reads
     pauses = Pauses(reads.context.clock, poll_s)
@@ -133,8 +134,9 @@ def newest_state(feeds: Feeds, wanted: Wanted, mode: Mode, had: RowSchema | None
     """Plan the newest state with the columns and the filter of ``wanted``.  ``had``: the columns whose names
     ``wanted`` uses; None: it uses the current names.
 
-    Raises ``ContractChanged`` if a column that ``wanted`` names was renamed or dropped since.  Its message ends with
-    ``way``, which tells the user how to continue.  Raises the errors of ``Feeds.planned`` too.
+    Raises ``ContractChanged`` if a column that ``wanted`` names was renamed or dropped since.  The last sentence of
+    its message begins with ``way``, which tells the user how to continue.  Raises the errors of ``Feeds.planned``
+    too.
     """
     try:
         found = feeds.planned(wanted, "now", mode)

@@ -60,7 +60,9 @@ def counting_of(start: Side, end: Side) -> Counting | None:
             raise _arisen(start, len(meeting))
 
     def counts(region: Region, keys: pa.Table) -> Mask:
-        """Leave out records whose key is in conflict, unless they come from the key's owner."""
+        """Return a mask of the records that count: all whose key is not in conflict, or that came through the key's
+        owner.
+        """
         counted: Mask = ~in_force.left_out(region, keys)
         if meeting is not None and (meeting.contains([keys[name] for name in meeting.names]) & counted).any():
             raise _arisen(start, len(meeting))

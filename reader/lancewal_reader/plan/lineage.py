@@ -121,8 +121,8 @@ class Lineage:
         first.
 
         A merge that was rebased over such a step counts as one too, with its follow-up and all commits between them.
-        Reads may have shown its patches over rows that it did not know.  A follow-up alone counts if its merge is not
-        after ``low``.
+        Reads may have shown the merge's patches over rows that the merge did not know.  A follow-up alone counts if
+        its merge is not after ``low``.
 
         Raises ``VersionGone`` if nothing shows what a commit did.  Raises ``InvalidInput`` for a restore, which may
         have undone records that a reader has passed.

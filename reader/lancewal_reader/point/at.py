@@ -154,7 +154,7 @@ class AtCut(At):
     name: str
     """Name of the cut."""
     number: int
-    """Number of the publication of a moving cut."""
+    """Number of this publication of a moving cut; 1 for a kept cut."""
     table: str
     """Name of the table in the cut."""
     table_uuid: str
@@ -239,7 +239,9 @@ def _no_point(at: object) -> InvalidInput:
 
 
 def _moment(given: str, text: str) -> datetime:
-    """Return the time of an ISO 8601 text with its zone.  Raises ``InvalidInput`` for another text shows ``given``."""
+    """Return the time of an ISO 8601 text with its zone.  Raises ``InvalidInput``, which shows ``given``, for any
+    other text.
+    """
     moment = moment_of(text.strip())
     if moment is None:
         raise InvalidInput(f"at={given[:_SHOWN]!r}: expected a time with its zone, as in 2026-01-31T00:00:00Z")

@@ -41,7 +41,9 @@ class ReadOptions:
     seconds.
     """
     max_staleness_s: float | None = None
-    """The newest strong plan of an open table may be used again while it is younger than this."""
+    """Seconds.  A strong read may use the newest strong plan of its open table again while that plan is younger.
+    None: each read makes a plan.
+    """
     timeout_s: float = TIMEOUT_S
 
 

@@ -177,7 +177,7 @@ class MaskedVersion:
         column: str,
         filter: str | None,
     ) -> None:
-        """``addresses``: the hidden rows, ascending.  ``mask``: returns the same rows in Lance's form."""
+        """``addresses``: those of the hidden rows, ascending.  ``mask`` returns these rows as a mask for Lance."""
         self.hidden_rows = len(addresses)
         self._addresses = addresses
         self._pinned = pinned

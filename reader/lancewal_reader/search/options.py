@@ -77,7 +77,7 @@ class TextSought:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Columns to search.  Only for a search that names them."""
+        """Columns to search.  They must be filled in before (``with_text_columns``)."""
         assert self.text_columns is not None
         return self.text_columns
 

@@ -69,8 +69,9 @@ ASKED_MIN = 20
 KEPT_ROWS_MAX = 100_000
 """Merged rows without index are kept for the next search if there are at most this many."""
 _CLOSE = 1e-4
-"""Largest relative difference between a score that Lance shows and the same score computed from its statistics.  They
-differ by 1e-6."""
+"""Largest relative difference between a score that Lance shows and the same score computed from its statistics.  In
+fact such scores differ by 1e-6.
+"""
 _SAME = 1e-5
 """Largest relative difference at which scores count as equal.  A sum in float32 is no more precise."""
 MANY, _NEARLY = 1_000, 1e-3

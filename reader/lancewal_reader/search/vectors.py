@@ -1,8 +1,9 @@
 """Nearest rows by a vector.
 
 Guarantees
- 1. Rows of the state that the plan says, and no others: merged rows with the key of any unmerged record are hidden before
-    anything is ranked, and unmerged rows are all compared.  A filter comes before ranking, and is Lance's SQL on both.
+ 1. The result has only rows of the plan's state.  Merged rows with the key of any unmerged record are hidden before
+    anything is ranked, and unmerged rows are all compared.  A filter comes before ranking, and is Lance's SQL on
+    both.
  2. As many rows as are asked for are returned, if so many match and have a finite distance.
  3. All distances that are compared were computed from the stored vectors, by the same code.  Only the candidates of an index
     are approximate, and the coverage says so.  With ``exact`` no index is asked.

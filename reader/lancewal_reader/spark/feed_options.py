@@ -33,7 +33,7 @@ SPARKS_FEED_OPTIONS = (
     "endingBoundInclusive",
     "deduplicationMode",
 )
-"""Options of Spark's ``changes()`` that are taken with the same meaning."""
+"""Options of Spark's ``changes()`` that are accepted with the same meaning."""
 _STARTS, _ENDS = SPARKS_FEED_OPTIONS[0:4:2], SPARKS_FEED_OPTIONS[1:4:2]
 _DEDUPLICATED: dict[str, Mode] = {"none": "commits", "dropcarryovers": "commits", "netchanges": "net"}
 _OF_STATES = ("at", "at_least", "max_staleness_s")

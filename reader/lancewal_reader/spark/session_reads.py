@@ -20,8 +20,8 @@ def count(spark: SparkSession, table: str, filter: str | None = None, **read: ob
 
     Without ``filter`` one task counts as ``Table.count_rows`` does: by the sizes of the merged table, the keys of
     unmerged rows and the key index.  ``read``: options of the source by name (``consistency``, ``at``, ``at_least``,
-    ``timeout_s``, ``max_staleness_s``, ``conflicts``, ``base_paths``).  Points and tokens are objects or text.  None
-    is left out.
+    ``timeout_s``, ``max_staleness_s``, ``conflicts``, ``base_paths``).  Points and tokens are objects or text.  An
+    option that is None is left out.
     """
     for name in NOT_OF_A_COUNT & read.keys():
         raise InvalidInput(f"count: the option {name} does not apply to a count. To count some rows, give a filter")

@@ -104,8 +104,9 @@ def _read(file: Path, schema: RowSchema) -> Loaded:
 
 
 def _remove_old(folder: Path, newest: Path) -> None:
-    """Delete the oldest files until at most ``FILES_BYTES_MAX`` are left.  Lock files stay, since another process may
-    hold one."""
+    """Delete the oldest files until at most ``FILES_BYTES_MAX`` bytes are left.  Lock files stay, since another
+    process may hold one.
+    """
     left = FILES_BYTES_MAX - newest.stat().st_size
     others = [path for path in folder.glob(f"{_PREFIX}*{_SUFFIX}") if path != newest]
     for path in sorted(others, key=lambda path: path.stat().st_mtime, reverse=True):

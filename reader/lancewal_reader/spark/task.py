@@ -122,7 +122,7 @@ class _Opened:
 
 _opened: OrderedDict[str, _Opened] = OrderedDict()
 _kept: tuple[object, LoadedCache] | None = None
-"""Folded deltas of the table that was read last, and the terms on which they depend."""
+"""Cache of the folded deltas of the most recently read table, and the terms on which they depend."""
 
 
 def _loads_alike(pinned_plan: PinnedPlan) -> tuple[object, ...]:

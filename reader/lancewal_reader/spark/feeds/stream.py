@@ -4,8 +4,9 @@ Guarantees
  1. The batches adjoin: each is the feed from the receipt at which the one before it ended.  From ``earliest``, the first ones
     are the rows of one state as inserts (``first_snapshot``).
  2. A batch that is read again has the same rows, also after a restart of the query: its offsets alone say what it has.
- 3. With admission control (PySpark 4.2 and later), a batch has at most ``max_rows_per_trigger`` records, or one commit where
-    the log no longer has the records (``changes.follow``).  ``availableNow`` ends at the state of its begin.
+ 3. With admission control (PySpark 4.2 and later), a batch has at most ``max_rows_per_trigger`` records, or one
+    commit where the log no longer has the records (``changes.follow``).  With ``availableNow`` the query ends at the
+    state that was the newest when it began.
  4. With a subscription, each batch that Spark has finished is committed to it.  If the subscription is dropped after
     the query was started or restarted, the query ends with ``SubscriptionMissing``, even if another subscription has
     its name.
