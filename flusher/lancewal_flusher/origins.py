@@ -115,7 +115,8 @@ class RecordedOrigins(Origins):
         lowest = np.full(len(keys), _ANY, np.int32)
         highest = np.full(len(keys), NO_REGION, np.int32)
         sought = SoughtKeys(keys)
-        for run, found in zip(self._runs, find_in_runs(self._runs, self._context.keys.parts, sought), strict=True):
+        for run in self._runs:
+            (found,) = find_in_runs([run], self._context.keys.parts, sought)  # many runs may have each of the keys
             if isinstance(found, Corrupt):
                 self._context.keys.broken[run.name] = str(found)
                 continue

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import json
 import random
+import tracemalloc
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 from lancewal_core.keys.catalog import CoveredFile, KeyCatalog, KeyPart, KeyRun, catalog_family
+from lancewal_core.keys.code import code_keys
 from lancewal_core.names import paths
 from lancewal_core.process.failpoints import FailpointError, configure
 from lancewal_core.store.versioned import newest_version
 from lancewal_core.table.lance import row_files
 from lancewal_core.table.lance.pinned import LancePinnedTable
 from lancewal_flusher.garbage.collect import GarbageState, collect_garbage
+from lancewal_flusher.origins import origins_of
 from lancewal_flusher.service.round import RoundState, run_round
 from lancewal_flusher.upkeep import adopted_keys
 from lancewal_flusher.upkeep import key_runs as key_upkeep
@@ -326,3 +330,31 @@ def test_runs_of_about_one_size_are_merged_when_there_are_enough() -> None:
 def test_a_run_mostly_out_of_use_is_written_again_by_itself() -> None:
     assert groups(run("half", 100, 50)) == []
     assert groups(run("less", 100, 49), run("whole", 100)) == [["less"]]
+
+
+def test_regions_of_keys_are_looked_up_in_one_run_at_a_time(tmp_path: Path) -> None:
+    """Each of many runs may have an entry of every key: these are not held together."""
+    table = FlusherTable(tmp_path, keyed_by_bytes=True)
+    table.generation(0, upserts(range(5_000)))
+    table.round()
+    context = table.context()
+    pinned, (run,) = context.table.newest(), context.keys.catalogs.read().runs
+    names = list(context.contract.primary_key)
+    rows = [*pinned.all_rows(pinned.fragments()[0].fragment_id, names)]
+    keys = code_keys(pa.Table.from_batches(rows).cast(context.contract.rows.key))
+
+    def peak(runs: int) -> int:
+        origins = origins_of(context)
+        origins.begin(pinned, {}, [run] * runs)
+        tracemalloc.start()
+        try:
+            found = origins.find("of a compaction", keys)
+            assert found is not None
+            assert found.tolist() == [0] * len(keys)
+            return tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+
+    peak(1)
+    assert peak(30) < 2 * peak(3)
+    table.close()
