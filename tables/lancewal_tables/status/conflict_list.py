@@ -1,7 +1,8 @@
 """Keys in conflict, in the form that people read, and the keys that people name.
 
 A key is a JSON array of the primary key's columns, in their order.  Strings, integers and booleans are written as
-they are, binaries in base64, dates, times and uuids as text.  A key has exactly one text, so the text finds the key.
+they are, binaries in base64, dates, times and uuids as text.  Dates and timestamps outside the years 1 to 9999 are texts
+like ``-719163 days since 1970``.  A key has exactly one text, so the text finds the key.
 """
 
 from __future__ import annotations
@@ -17,11 +18,14 @@ import pyarrow.compute as pc
 from lancewal_core.errors import InvalidInput, LancewalError, or_error
 from lancewal_core.keys.conflicts import FIRST, NEXT, REGION, Conflicts
 from lancewal_core.names.ids import Region
-from lancewal_core.rows.column_types import storage_rows
+from lancewal_core.rows.column_types import storage_rows, stored_type
 from lancewal_core.rows.key_set import KeySet, distinct
 from lancewal_core.rows.schema import OP, Op
 from lancewal_core.store.json_object import region_named
 
+_DAYS = range(-719_162, 2_932_897)
+"""The days of the years 1 to 9999, counted from 1970 on."""
+_PER_DAY = {unit: 86_400 * 1_000**power for power, unit in enumerate(("s", "ms", "us", "ns"))}
 _WORDS = {Op.UPSERT: "row", Op.DELETE: "delete", Op.PATCH: "patch"}
 
 
@@ -129,10 +133,24 @@ def _plain(column: pa.ChunkedArray) -> list[object]:
     if column.type == pa.uuid():
         return list(map(str, column.to_pylist()))
     if pa.types.is_temporal(column.type):
-        return list(column.cast(pa.string()).to_pylist())
+        return _times(column)
     if column.type in (pa.binary(), pa.large_binary()) or pa.types.is_fixed_size_binary(column.type):
         return [base64.b64encode(value).decode() for value in column.to_pylist()]
     return list(column.to_pylist())
+
+
+def _times(column: pa.ChunkedArray) -> list[object]:
+    """Return times as texts.  Those outside the years 1 to 9999 are numbers of units, as commands read keys."""
+    type_ = column.type
+    texts: list[object] = column.cast(pa.string()).to_pylist()
+    if pa.types.is_time(type_):
+        return texts
+    unit, per_day = ("days", 1) if pa.types.is_date32(type_) else (type_.unit, _PER_DAY[type_.unit])
+    numbers = column.cast(stored_type(type_)).to_pylist()
+    return [
+        text if number // per_day in _DAYS else f"{number} {unit} since 1970"
+        for text, number in zip(texts, numbers, strict=True)
+    ]
 
 
 def _text(key: object) -> str:

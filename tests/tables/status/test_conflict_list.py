@@ -119,3 +119,16 @@ def test_a_text_that_is_not_shown_names_no_key(text: str) -> None:
 def test_a_time_has_one_text(text: object) -> None:
     with pytest.raises(InvalidInput, match="does not wait for a decision"):
         keys_named(waiting(pa.timestamp("us"), [dt.datetime(2026, 1, 2)]), [json.dumps([text])])
+
+
+@pytest.mark.parametrize("year_day", [-719_529, -719_528, -719_163, -719_162, 2_932_896, 2_932_897])
+@pytest.mark.parametrize("type_", [pa.date32(), pa.timestamp("s"), pa.timestamp("us", "UTC")], ids=str)
+def test_a_time_of_any_year_is_found_by_what_is_shown(type_: pa.DataType, year_day: int) -> None:
+    """The days are the last and the first ones of the years -1 to 1, 9999 and 10000."""
+    ticks = 1 if pa.types.is_date32(type_) else 86_400 * (1 if type_.unit == "s" else 1_000_000)
+    held = waiting(type_, [year_day * ticks, 0])
+    shown = next(key.key for key in keys_in_conflict(held, 9) if not str(key.key[0]).startswith("1970"))
+    found = keys_named(held, [json.dumps(shown)])["id"]
+    assert found.cast(pa.int32() if pa.types.is_date32(type_) else pa.int64()).to_pylist() == [year_day * ticks]
+    unit = "days" if pa.types.is_date32(type_) else type_.unit
+    assert (shown == [f"{year_day * ticks} {unit} since 1970"]) == (year_day not in range(-719_162, 2_932_897))
