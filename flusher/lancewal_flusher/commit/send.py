@@ -146,8 +146,8 @@ def checkpoint(context: FlusherContext, version: TableVersion) -> None:
 
 
 def prove(context: FlusherContext, read_version: TableVersion, version: TableVersion, what: str = "merge") -> None:
-    """Raise ``MergeUnproven`` if another merge lies between ``read_version`` and ``version`` (guarantee 3).  ``what``:
-    the commit's name in the message.
+    """Raise ``MergeUnproven`` unless it is proven that no other merge lies between ``read_version`` and ``version``
+    (guarantee 3).  ``what``: the commit's name in the message.
     """
     if version == read_version + 1:
         return

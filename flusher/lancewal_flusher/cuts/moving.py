@@ -9,8 +9,8 @@ Guarantees
  3. A table gets a new receipt if its positions changed, or if its newest version is another one when the receipt is renewed.
     Otherwise the receipt stays.  If no receipt and no table changed, nothing is published: the turn costs one query of the
     catalog and one round of questions for positions, beside the looks of step 2.
- 4. A table that lags, or cannot be read, holds the cut back, and the turn names it.  It is left out if ``leave_out`` says so.
-    A table that is not in the cut yet holds back only the first publication: it joins once it has what is asked for.
+ 4. A table that lags, or cannot be read, holds the cut back, and the turn names it.  With ``lagging: leave-out`` it is left
+    out.  A table that is not in the cut yet holds back only the first publication: it joins once it has what is asked for.
     A table that was made again under its name is such a table.
  5. An error of the catalog or of the brokers ends the turn, and nothing is published.  If it names a topic whose tables are
     not in the cut yet, only these tables are left out.  Nothing is published either if the patterns name no table any more:

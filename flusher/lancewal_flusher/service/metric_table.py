@@ -177,8 +177,9 @@ class FlusherMetricTable(StoreMetricTable, ServiceMetricTable, prefix="lancewal_
         "such a catalog."
     )
     cut_age_seconds = gauge(
-        "Age of the state that a moving cut shows of its tables; before this process first publishes the cut, the time since "
-        "the process began. It grows while a table holds the cut back, or the catalog or the brokers do not answer.",
+        "Age of the state that a moving cut shows of its tables; while this process has seen no publication of the cut, "
+        "the time since the process began. It grows while a table holds the cut back, or the catalog or the brokers do not "
+        "answer.",
         "cut",
     )
     cut_held_seconds = gauge(

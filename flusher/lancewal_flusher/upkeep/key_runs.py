@@ -89,9 +89,8 @@ def keep_up(
 ) -> UpkeepReport:
     """Maintain the key index (module steps).  ``pinned`` was the newest version just now.
 
-    Raises ``ContractMismatch`` or ``TableReplaced`` if the table no longer belongs to the contract.  In a table with
-    ``format.key: bytes``, raises it too if the contract is not the newest, because the regions of a key would be
-    unknown.
+    Raises ``ContractMismatch`` or ``TableReplaced`` if the table no longer belongs to the contract.  If rows do not tell
+    their partition, ``ContractMismatch`` also means that a newer contract may change which regions count for a key.
     """
     pinned = pinned or context.table.newest()
     # Step 1
