@@ -65,6 +65,7 @@ def run_ingest(settings: Settings, found: Callable[[], Settings] | None = None) 
     ``found`` returns the settings with the table's address.  If ``table.uri`` is a name, ``found`` looks the address up
     (step 1).
     """
+    settings.need("table.uri", "kafka.bootstrap_servers")
     seconds = settings.ingest.drain_timeout_s
     events = IngestEvents(table=Address.of(settings).name)
     with end_in_time(seconds, lambda: events.end_forced(timeout_s=seconds)), stop_signals() as stopping:
@@ -82,7 +83,6 @@ def serve(
 
     Return True if everything was handed over and flushed in time, or if no table was opened.
     """
-    settings.need("table.uri", "kafka.bootstrap_servers")
     use_one_heap()
     look_at_new_objects_rarely()
     with ExitStack() as stack:

@@ -57,7 +57,7 @@ from lancewal_core.region.state import GenerationState, RegionState
 from lancewal_core.region.states import RegionStates
 from lancewal_core.rows.row_range import RowRange
 from lancewal_core.rows.schema import OFFSET, OP, SYSTEM_FIELDS, TIMESTAMP, Op
-from lancewal_core.settings.load import Settings
+from lancewal_core.settings.load import Settings, load_settings
 from lancewal_core.store.obstore import open_store
 from lancewal_core.table import control
 from lancewal_core.table.contract import Contract
@@ -72,7 +72,7 @@ from lancewal_ingest.service import contract_watch
 from lancewal_ingest.service import table as served
 from lancewal_ingest.service.metric_table import IngestMetricTable
 from lancewal_ingest.service.metrics import IngestMetrics
-from lancewal_ingest.service.service import Running, serve
+from lancewal_ingest.service.service import Running, run_ingest, serve
 from lancewal_tables.define.alter import alter_terms
 from lancewal_tables.define.create import create_table
 from tests.support.pauses import pause, resume
@@ -662,6 +662,12 @@ def refused(tree: Mapping[str, Any]) -> ActionNeeded:
     with pytest.raises(ActionNeeded) as caught:
         serve(Settings(**tree), lambda: True)
     return caught.value
+
+
+def test_all_settings_that_are_missing_are_named_at_once() -> None:
+    with pytest.raises(InvalidSettings) as caught:
+        run_ingest(load_settings(None))
+    assert all(f"{key}: is needed here" in str(caught.value) for key in ("table.uri", "kafka.bootstrap_servers"))
 
 
 @pytest.mark.kafka
