@@ -413,7 +413,7 @@ class TopicTruncated(ActionNeeded):
 
 
 class TableReplaced(ActionNeeded):
-    """The Lance table was overwritten or recreated by another program."""
+    """The Lance table was overwritten, or another table was made in its place."""
 
 
 class TableRestored(ActionNeeded):

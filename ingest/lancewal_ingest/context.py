@@ -32,7 +32,7 @@ class IngestContext(OpenedTable):
     schemas: SchemaLookups | None = None
     """Lookups of the schemas that records name; None in an operator's command, which reads stored ones alone."""
     group: str = ""
-    """Our consumer group, to be compared with the contract's (``table.group``).  Empty in an operator's command."""
+    """Our consumer group, to be compared with the contract's (``kafka.consumer_group``).  Empty in an operator's command."""
 
     @property
     def stored_schemas(self) -> SchemaLookups | WriterSchemas:

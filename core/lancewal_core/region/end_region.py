@@ -119,8 +119,8 @@ def _went_on(opened: OpenedTable, region: Region, record: GenerationRecord, erro
 
 
 def ended_at(region: Region, record: GenerationRecord, walked: Walk[Trailer], now_ms: int) -> Ended | StoreInconsistent:
-    """Return the end of an OPEN generation.  Raises ``StoreInconsistent`` if its entries have a gap.  ``walked`` goes
-    from its first segment, or an earlier one, to the end of its log.
+    """Return the end of an OPEN generation, or the error ``StoreInconsistent`` if its entries have a gap.  ``walked``
+    goes from its first segment, or an earlier one, to the end of its log.
     """
     segments = [s for s in walked.segments if s.sequence >= record.first_sequence]
     entries = [e for s in segments for e in s.entries if e.region == region and e.first >= record.first]

@@ -52,7 +52,7 @@ less."""
 class Collected(Enum):
     """Policy of garbage collection for the objects of a kind."""
 
-    WHEN_FREE = "deleted a grace period after the last use of it"
+    WHEN_FREE = "deleted a grace period after it is no longer needed"
     WHEN_OLD = "deleted long after a newer object replaced it, or after its purpose ended"
     NEVER = "kept for ever"
     NEVER_BUT_SHOWN = "left alone, and shown as left over when it is old"

@@ -2,16 +2,16 @@
 
 Steps
  1. Answer probes: from now on ``/readyz`` says what is missing.  If ``table.uri`` is a name, ask the catalog for its
-    address.  Read the contract, and write our consumer group into it if it names none (``table.group``).  Check settings,
-    table, topic, dead-letter topic and store, and join the group.  Nothing is consumed yet.  If the topic has more
-    partitions than the contract, store how far the old ones are drained (``draining``).  If a catalog, store or broker
-    does not answer or denies access, ask again in this process (``process.start``).  After this step nobody asks the
-    catalog.
+    address.  Read the contract, and write our consumer group into it if it names none (``kafka.consumer_group``).  Check
+    settings, table, topic, dead-letter topic and store, and join the group.  Nothing is consumed yet.  If the topic has
+    more partitions than the contract, store how far the old ones are drained (``draining``).  If a catalog, store or
+    broker does not answer or denies access, ask again in this process (``process.start``).  After this step nobody asks
+    the catalog.
  2. Run the worker's loop.  Beside it ask the broker about the topic (``topic_watch``).  Check whether an operator has
     paused ingest (``control``): then consume nothing, and go on with everything else.  Take up altered policies
     (``contract_watch``).  While Kafka is about to delete records of a running partition that are not durable, open no
     further partition: more work would make the loss certain.  If the table was moved to another consumer group, leave
-    the group and go on at step 1, which waits (``table.group``).
+    the group and go on at step 1, which waits (``kafka.consumer_group``).
  3. When told to stop: make consumed records durable, hand over every region, and flush, within ``DRAIN_SHARE`` of
     ``ingest.drain_timeout_s``.  Unfinished work is left to the next owner, which finds it in the log and in Kafka.
  4. Commit the durable positions to the group, and leave the group, in the rest of that time.  Both are optional:
