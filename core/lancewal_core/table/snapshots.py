@@ -138,17 +138,19 @@ def snapshot_of(branch: Branch) -> Snapshot | None:
         return None
     if form != _FORMAT:
         raise FormatUnknown(
-            f"snapshot {branch.name}: this release does not read format {form[:20]!r}: upgrade lancewal"
+            f"snapshot {branch.name!r}: this release does not read format {form[:20]!r}: upgrade lancewal"
         )
     receipt, version = branch.notes.get(_RECEIPT), branch.notes.get(_VERSION, "")
     if receipt is None or not version.isascii() or not version.isdigit():
-        raise ObjectCorrupt(f"snapshot {branch.name}: its branch's metadata lack a receipt or a version")
+        raise ObjectCorrupt(
+            f"snapshot {branch.name!r}: its branch's metadata have no {_RECEIPT!r}, or no number as {_VERSION!r}"
+        )
     until = _ms(branch, _UNTIL) if _UNTIL in branch.notes else None
     try:
         left = JsonObject.parse(branch.notes.get(_LEFT_OUT, '{"waiting": 0, "unmerged": 0, "partitions": []}'))
         counts = left.whole("waiting"), left.whole("unmerged"), tuple(left.wholes("partitions"))
     except JsonFault as error:
-        raise ObjectCorrupt(f"snapshot {branch.name}: {_LEFT_OUT} cannot be read: {error}") from error
+        raise ObjectCorrupt(f"snapshot {branch.name!r}: {_LEFT_OUT!r} cannot be read: {error}") from error
     created = _ms(branch, _CREATED)
     at = TableVersion(int(version))
     return Snapshot(branch.name, branch.version, at, receipt, created, until, *counts, cut=cut_of(branch))
@@ -211,7 +213,7 @@ def _ms(branch: Branch, key: str) -> int:
     try:
         return ms_since_1970(datetime.fromisoformat(text))
     except (ValueError, TypeError) as error:
-        raise ObjectCorrupt(f"snapshot {branch.name}: {key} {text[:40]!r} is not a time") from error
+        raise ObjectCorrupt(f"snapshot {branch.name!r}: {key} {text[:40]!r} is not a time") from error
 
 
 def about(snapshot: Snapshot) -> Mapping[str, object]:

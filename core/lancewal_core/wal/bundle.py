@@ -88,15 +88,21 @@ def encode_bundle(copies: Seq[Copy], schema: pa.Schema) -> bytes:
     copies, or for more copies or bytes of rows than a bundle may have."""
     segments = [copy.segment for copy in copies]
     if not 0 < len(segments) <= SEGMENTS_MAX:
-        raise InvalidInput(f"a bundle cannot copy {len(segments)} segments")
+        raise InvalidInput(f"a bundle copies 1 to {SEGMENTS_MAX} segments, not {len(segments)}")
     head = segments[0]
     if any((s.log, s.sequence, s.writer) != (head.log, head.sequence + n, head.writer) for n, s in enumerate(segments)):
-        raise InvalidInput(f"segments of a bundle of log {head.log} do not follow each other", log=head.log)
+        raise InvalidInput(
+            f"a bundle copies consecutive segments of one log by one writer. Those from segment {head.sequence} of log "
+            f"{head.log!r} on are not",
+            log=head.log,
+        )
     placed = [(entry, place) for place, segment in enumerate(segments) for entry in segment.entries]
     placed.sort(key=lambda found: found[0].region)  # stable: of a region as they were stored
     body, content = encode_body(head, schema, [entry for entry, _ in placed])
     if (rows_bytes := sum(batch.raw_bytes for batch in content.batches)) > BUNDLE_ROWS_BYTES_MAX:
-        raise InvalidInput(f"a bundle cannot hold {rows_bytes} bytes of rows", log=head.log)
+        raise InvalidInput(
+            f"a bundle may have at most {BUNDLE_ROWS_BYTES_MAX} bytes of rows, not {rows_bytes}", log=head.log
+        )
     for before, entry in reversed(list(zip(content.entries, content.entries[1:], strict=False))):
         if entry.region == before.region:
             entry.region = ""
@@ -149,11 +155,13 @@ def _decode_trailer(data: bytes, where: str) -> tuple[wal_segment_pb2.WalSegment
             where, f"it has {len(bundle.body.entries)} entries, but names the segments of {len(bundle.places)}"
         )
     if any(place >= len(bundle.segments) for place in bundle.places):
-        raise corrupt(where, "an entry lies in a segment that it does not name")
+        raise corrupt(where, "an entry is of a segment that the bundle does not copy")
     region = ""
     for entry in bundle.body.entries:
         region = entry.region = entry.region or region
     trailer = decode_body(message, bundle.body, body_length, where)
     if (rows_bytes := sum(batch.raw_bytes for batch in trailer.batches)) > BUNDLE_ROWS_BYTES_MAX:
-        raise corrupt(where, f"it declares {rows_bytes} bytes of rows, more than any bundle holds")
+        raise corrupt(
+            where, f"it declares {rows_bytes} bytes of rows, more than any bundle holds ({BUNDLE_ROWS_BYTES_MAX})"
+        )
     return message, trailer

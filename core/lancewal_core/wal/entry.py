@@ -190,7 +190,7 @@ def check_entries(writer: str, entries: Iterable[Described]) -> None:
     seen: set[Region] = set()
     for entry in entries:
         if entry.region in seen:
-            raise InvalidInput(f"region {entry.region.name} has two entries in one segment", region=entry.region.name)
+            raise InvalidInput(f"region {entry.region.name!r} has two entries in one segment", region=entry.region.name)
         seen.add(entry.region)
         _check_positions(entry)
 

@@ -436,7 +436,9 @@ def decode_body(
     batches = _decode_batches(body, where)
     rows_bytes = sum(batch.raw_bytes for batch in batches)
     if rows_bytes > SEGMENT_ROWS_BYTES_MAX:
-        raise corrupt(where, f"it declares {rows_bytes} bytes of rows, more than any segment holds")
+        raise corrupt(
+            where, f"it declares {rows_bytes} bytes of rows, more than any segment holds ({SEGMENT_ROWS_BYTES_MAX})"
+        )
     end = 0
     for section in (schema, *(batch.section for batch in batches)):
         if section.start != end or section.length == 0:

@@ -105,7 +105,7 @@ def test_a_damaged_one_does_not_hide_the_others(
     assert run(["snapshot", "list", "-c", config]) == 4
     printed = capsys.readouterr()
     assert [line.split()[0] for line in printed.out.splitlines()] == ["eom", "later"]
-    assert "snapshot kept: lancewal.created_at 'yesterday' is not a time" in printed.err
+    assert "snapshot 'kept': lancewal.created_at 'yesterday' is not a time" in printed.err
     assert run(["snapshot", "list", "-c", config, "-o", "json"]) == 4
     assert [one["name"] for one in json.loads(capsys.readouterr().out)["snapshots"]] == ["eom", "later"]
     assert said("snapshot", "drop", "kept", "--yes") == "dropped snapshot kept\n"
