@@ -190,7 +190,7 @@ def test_an_index_over_a_column_that_must_be_written_again(table: Merged) -> Non
     earlier.restore()
     dataset: Any = lance.dataset(table.uri)
     dataset.create_scalar_index("n", "BTREE")
-    with pytest.raises(RepairRefused, match="has index n_idx over a column"):
+    with pytest.raises(RepairRefused, match="has index 'n_idx' over a column"):
         dry(table, "restored", "--rows-since", "replay")
     dataset.drop_index("n_idx")
     command(table, "restored", "--rows-since", "replay")

@@ -131,7 +131,7 @@ def _listed(file: pa.Buffer, named: int) -> BitMap:
     declared = declared_stream(stream)
     if declared.rows != named or declared.raw_bytes > _NUMBER_BYTES * named + _VALIDITY_BYTES:
         raise ObjectCorrupt(
-            f"it declares {declared.rows} row numbers in {declared.raw_bytes} bytes; the manifest says {named} rows"
+            f"it declares {declared.rows} rows in {declared.raw_bytes} bytes; the manifest says {named}"
         )
     with pa.ipc.open_stream(stream) as reader:
         return _bitmap(reader.read_all().column(0).to_numpy())
