@@ -77,3 +77,10 @@ def test_a_command_loads_what_it_needs(command: tuple[str, ...], allowed: set[st
     assert done.returncode == (2 if NOWHERE[1] in command else 0), said
     assert "table_missing" in said or done.returncode == 0, said
     assert set(loaded.split()) & LIBRARIES <= allowed
+
+
+def test_a_catalog_is_asked_without_arrow() -> None:
+    code = "import sys, lancewal_core.catalog.opened; print(sorted({'lance', 'numpy', 'pyarrow'} & set(sys.modules)))"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    said = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, timeout=240, check=True)
+    assert said.stdout.decode().strip() == "[]"

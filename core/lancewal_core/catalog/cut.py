@@ -10,7 +10,7 @@ snapshots of a cut, the cut's record can be written again.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
@@ -18,7 +18,9 @@ from lancewal_core.catalog.entry import CatalogRecord, TableName
 from lancewal_core.names.words import cut_name
 from lancewal_core.store.json_model import StoredModel, StoredVersion, Version1, Word
 from lancewal_core.store.json_object import WHOLE_MAX
-from lancewal_core.table.snapshots import Snapshot
+
+if TYPE_CHECKING:  # a catalog is asked without Arrow, which takes long to load
+    from lancewal_core.table.snapshots import Snapshot
 
 _URI_MAX = 4_096
 _WHERE_MAX = 4_096
