@@ -44,7 +44,7 @@ class JsonCompactCodec:
                     "such keys hold strings, integers and booleans. Let the column be a string if the key has a text there, "
                     "such as a uuid or a time; otherwise choose another table.format.key"
                 )
-        self._fields = fields
+        self._fields = list(fields)  # a schema would make its fields anew for each key
 
     def encode(self, values: Sequence[object]) -> bytes:
         if len(values) != len(self._fields):

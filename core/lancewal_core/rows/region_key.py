@@ -200,10 +200,10 @@ class RegionKeyCodec:
         return join_texts([*pieces, b"]"])
 
 
-def check_key_columns(fields: pa.Schema, columns: Sequence[pa.Array]) -> None:
+def check_key_columns(fields: pa.Schema | Sequence[pa.Field], columns: Sequence[pa.Array]) -> None:
     """Raise ``InvalidSchema`` unless the columns have the types of the region key's fields."""
     types = [column.type for column in columns]
-    if types != fields.types:
+    if types != [field.type for field in fields]:
         expected = ", ".join(f"{field.name} {field.type}" for field in fields)
         raise InvalidSchema(f"the region key's columns are {expected}; got {', '.join(map(str, types)) or 'none'}")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,24 @@ def test_arrays_and_values_agree(rows: list[tuple[str, int, bool, str]]) -> None
     if rows:
         assert codec.encode_batch(arrays).to_pylist() == keys
         assert codec.encode_batch([array[1:] for array in arrays]).to_pylist() == keys[1:]
+
+
+class Counted(list[pa.Field]):
+    """Fields that count how often somebody goes through them: those of a schema are made anew each time."""
+
+    passes = 0
+
+    def __iter__(self) -> Iterator[pa.Field]:
+        self.passes += 1
+        return super().__iter__()
+
+
+def test_a_key_takes_no_new_fields_of_the_schema() -> None:
+    fields = Counted(COLUMNS)
+    codec = JsonCompactCodec(fields)
+    before, row = fields.passes, ("acme", 42, True, "x")
+    assert codec.decode(codec.encode(row)) == row
+    assert fields.passes == before
 
 
 @pytest.mark.parametrize(
