@@ -120,8 +120,8 @@ def consumed(
 def read_records(
     client: Mapping[str, str], group: str, region: Region, first: Position, end: Position
 ) -> tuple[Records, Position]:
-    """Return the committed records of [first, end), and the position after the last one returned.  If there are many,
-    only the first ones are returned.
+    """Return the committed records of [first, end), and the position up to which these are all.  It is below ``end`` if
+    there are many, of which only the first ones are returned, or if a batch behind them cannot be read.
 
     ``end`` must not be above Kafka's end.  Raises ``RetentionLost`` if Kafka has deleted ``first``, and
     ``KafkaUnavailable`` if no broker answers.

@@ -233,8 +233,8 @@ class Conflicts:
 
 
 class ConflictKeys:
-    """Keys in conflict, waiting or decided.  Operations on these keys through another region than the owner are not
-    applied to the table.
+    """Keys in conflict, waiting or decided, without those whose owner no longer counts (``that_counts``).  Operations on
+    these keys through another region than the owner are not applied to the table.
     """
 
     def __init__(self, conflicts: Conflicts, counts: Counts) -> None:

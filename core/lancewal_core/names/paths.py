@@ -95,8 +95,8 @@ def inverted_version(version: int) -> str:
 
 
 def made_folder(making: Making | None) -> str:
-    """Return the folder for the objects of this making (a table's random id).  A table from the first releases has no
-    making (None) and no such folder.
+    """Return the folder for the objects of this making.  A table from the first releases has no making (None) and no such
+    folder.
     """
     return ROOT if making is None else f"{MADE}{_word('making', making)}/"
 

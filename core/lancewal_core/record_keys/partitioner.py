@@ -70,7 +70,7 @@ def partitions_of(keys: pa.Array, partitions: int, partitioner: Partitioner) -> 
 
 def that_places(placed: Collection[tuple[bytes, int]], partitions: int) -> Partitioner | None:
     """Return the only partitioner that would put all keys into their actual partitions; None if there is none, or
-    several.
+    several, or if the keys are so few that it may be chance.
 
     ``placed``: keys, each with its partition.
     """

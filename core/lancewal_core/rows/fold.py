@@ -104,7 +104,7 @@ def extend(first: Folded, more: Folded, schema: RowSchema) -> Folded:
 
 
 def states_at(folded: Folded, places: Indices) -> Folded:
-    """Return the states of the keys at these indexes of ``Folded.keys``, without duplicates."""
+    """Return the states of the keys at these indexes of ``Folded.keys``, which must be distinct."""
     gone, partials = folded.rows.num_rows, folded.rows.num_rows + folded.gone.num_rows
 
     def part(table: pa.Table, first: int) -> pa.Table:
