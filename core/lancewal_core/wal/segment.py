@@ -223,9 +223,9 @@ def _shares(entries: Seq[Entry]) -> list[list[Entry]]:
     shares: list[list[Entry]] = []
     rows = 0
     for entry in entries:
-        another = bool(shares) and shares[-1][-1].region != entry.region
         rows += entry.row_count
-        if not shares or rows > BATCH_ROWS_MAX or (another and rows > SHARED_ROWS_MAX):
+        fits = rows <= SHARED_ROWS_MAX or (rows <= BATCH_ROWS_MAX and shares and shares[-1][-1].region == entry.region)
+        if not shares or not fits:
             shares.append([])
             rows = entry.row_count
         shares[-1].append(entry)
