@@ -159,7 +159,7 @@ def test_looking_while_a_file_is_gone(table: FlusherTable, compact: Any, monkeyp
     (Path(table.uri) / "data" / gone).unlink()
     code, out = compact("--dry-run", "--output", "json")
     assert code == 0
-    assert f"data file {gone} " in json.loads(out)["refused"]
+    assert f"data file {gone!r} " in json.loads(out)["refused"]
     assert compact("--dry-run")[1].startswith("nothing can be compacted now: files of table version")
 
 
