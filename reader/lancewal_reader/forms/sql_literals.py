@@ -21,9 +21,7 @@ class Unsaid(Exception):
 
 
 def literal(scalar: pa.Scalar) -> str:
-    """Return the value as a SQL literal.  Raises ``OverflowError`` for a day or time outside the years 1 to 9999, which
-    Python cannot represent.
-    """
+    """Return the value as a SQL literal.  Raises ``Unsaid`` if it has none."""
     type_ = scalar.type
     if not scalar.is_valid:
         raise Unsaid("a null as a literal (`is_null()` asks for them)")

@@ -541,3 +541,36 @@ def test_integers_of_few_bits_are_computed_in_64(type_: pa.DataType) -> None:
     for condition, holds in conditions.items():
         found = dataset.to_table(["n"], filter=for_lance(rows.schema, condition))["n"].to_pylist()
         assert found == [n for n, held in enumerate(holds) if held], condition
+
+
+@pytest.mark.parametrize(
+    ("filter", "shown"),
+    [
+        ("n = CAST(2000000000 AS DATE)", "CAST(2000000000 AS DATE)"),
+        ("ns < CAST(-2147483648 AS DATE)", "CAST(-2147483648 AS DATE)"),
+        ("n = to_timestamp_seconds(9000000000000)", "to_timestamp_micros(9000000000000000000)"),
+        ("n = date '9999-12-31'", "timestamp '9999-12-31 00:00:00.000000'"),
+    ],
+)
+def test_a_day_of_any_year_is_refused_by_what_it_is(filter: str, shown: str) -> None:
+    with pytest.raises(InvalidInput, match=re.escape(f"{shown} is not a literal that compares exactly")):
+        for_lance(ROWS.schema, filter)
+
+
+def test_an_expression_with_a_day_that_its_column_cannot_hold_is_refused() -> None:
+    day = pa.scalar(2**31 - 1, pa.int32()).cast(pa.date32())
+    with pytest.raises(InvalidInput, match="compares exactly with `ns`"):
+        for_lance(ROWS.schema, sql_of(pc.field("ns") < day))
+
+
+def test_a_time_beside_one_of_unknown_type_cuts_nothing() -> None:
+    rows = pa.table({"text": ["1970-01-01T00:00:00.000005500", "1970-01-01T00:00:00.000005"], "n": [0, 1]})
+    dataset = lance.write_dataset(rows, "memory://times")
+    for literal in ("timestamp '1970-01-01 00:00:00.000005'", "to_timestamp_micros(5)"):
+        for condition in (
+            f"coalesce(to_timestamp(text), {literal}) = {literal}",
+            f"nullif(to_timestamp(text), {literal}) IS NULL",
+            f"greatest(to_timestamp(text), {literal}) = {literal}",
+        ):
+            found = dataset.to_table(["n"], filter=for_lance(rows.schema, condition))["n"].to_pylist()
+            assert found == [1], condition

@@ -24,6 +24,7 @@ _TIME = re.compile(
     r"(\d{4}-\d\d-\d\d)(?:[ T](\d\d:\d\d(?::\d\d)?)(?:\.(\d{1,9}))?\s*(Z|[+-]\d\d:?\d\d)?)?", re.ASCII | re.IGNORECASE
 )
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+_YEAR_1_NS, _YEAR_10000_NS = -719_162 * _DAY_NS, 2_932_897 * _DAY_NS
 _DIGITS_MAX = 200
 _BYTES_SHOWN = 16
 ANY_DECIMAL = pa.decimal256(76, 38)
@@ -41,7 +42,10 @@ class Moment:
     ns: int
 
     def __str__(self) -> str:
-        return f"timestamp '{pa.scalar(self.ns // 1_000, pa.timestamp('us')).cast(pa.string())}'"
+        """The moment as messages show it, also far from the years that texts of times have."""
+        if _YEAR_1_NS <= self.ns < _YEAR_10000_NS:
+            return f"timestamp '{pa.scalar(self.ns // 1_000, pa.timestamp('us')).cast(pa.string())}'"
+        return f"CAST({self.ns // _DAY_NS} AS DATE)" if self.ns % _DAY_NS == 0 else said_alone(self)
 
 
 Value = decimal.Decimal | str | Moment

@@ -8,7 +8,7 @@ from decimal import Decimal
 import pyarrow as pa
 
 from lancewal_reader.forms.conditions.comparisons import NOW, exactly, in_one_unit
-from lancewal_reader.forms.conditions.exact_values import Inexact, Moment, place, said_alone
+from lancewal_reader.forms.conditions.exact_values import Inexact, Moment, place, said, said_alone
 from lancewal_reader.forms.conditions.limits import Limits
 from lancewal_reader.forms.conditions.part import NotAccepted, Part
 from lancewal_reader.forms.conditions.type_names import DIGITS, literal_of
@@ -107,7 +107,7 @@ def _since_1970(sql: str, given: Decimal, unit: str) -> Part:
 def _alike(name: str, arguments: list[Part]) -> tuple[list[Part], pa.DataType | None]:
     typed = [part for part in arguments if part.value is None and part.type is not None]
     if not typed:
-        return arguments, None
+        return [_finest(part) for part in arguments], None
     types = list(dict.fromkeys(part.type for part in typed))
     type_: pa.DataType | None = types[0]
     if len(types) > 1 and name != "nullif":
@@ -120,6 +120,15 @@ def _alike(name: str, arguments: list[Part]) -> tuple[list[Part], pa.DataType | 
             raise NotAccepted(f"{name} has arguments of several types: {shown[:160]}. Cast them to one of these")
     beside = replace(typed[0], type=type_)
     return [exactly(part, beside) for part in arguments], type_
+
+
+def _finest(part: Part) -> Part:
+    """Return the literal of a time in nanoseconds, if these reach so far.  Beside microseconds Lance would cut the other
+    arguments, such as ``to_timestamp(text)``."""
+    value, finest = part.value, pa.timestamp("ns")
+    if isinstance(value, Moment) and part.sql == said_alone(value) and -(2**63) <= value.ns < 2**63:
+        return replace(part, sql=said(place(value, finest)[0], finest))
+    return part
 
 
 def _of_list(arguments: list[Part]) -> list[Part]:
