@@ -121,6 +121,8 @@ class Values:
         if number == len(self.values):
             return f"{self.build.sql} is null"
         value = literal(self.values[number])
+        if pa.types.is_float32(self.values.type):  # Lance asks the index for an element of exactly its own type
+            value = f"CAST({value} AS FLOAT)"
         match self.build.kind:
             case "LABEL_LIST":
                 return f"array_has_any({self.build.sql}, [{value}])"

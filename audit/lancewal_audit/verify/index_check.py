@@ -49,6 +49,7 @@ from lancewal_core.rows.schema import RowSchema
 from lancewal_core.table.lance.errors import reading
 from lancewal_core.table.lance.index_build import IndexBuild, index_builds
 from lancewal_core.table.lance.pinned import LancePinnedTable
+from lancewal_reader.forms.conditions.exact_values import has_no_literal
 
 _VALUES = ("BTREE", "BITMAP", "ZONEMAP", "BLOOMFILTER", "LABEL_LIST", "NGRAM")
 _ROW_ID = "_rowid"
@@ -240,7 +241,11 @@ def _why_not(build: IndexBuild, rows: RowSchema) -> str:
         return ""
     if build.kind.startswith("IVF_"):
         return build.unknown
-    return "" if build.kind in _VALUES else f"indexes of kind {build.kind} are not known here"
+    if build.kind not in _VALUES:
+        return f"indexes of kind {build.kind} are not known here"
+    asked = _type_of(rows.table, build.path)
+    asked = asked.value_type if build.kind == "LABEL_LIST" else asked
+    return f"Lance's SQL has no literals of {asked}" if has_no_literal(asked) else ""
 
 
 def _is_near_to_something(vector: Sequence[float | None]) -> bool:

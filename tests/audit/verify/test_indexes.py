@@ -23,12 +23,14 @@ from typer.testing import CliRunner
 from lancewal_audit.commands.repair import app
 from lancewal_audit.commands.verify import command
 from lancewal_audit.verify.index_answers import values_of
+from lancewal_audit.verify.index_check import _why_not
 from lancewal_audit.verify.index_vectors import VectorRow, ask_vectors
 from lancewal_audit.verify.report import Report, report_text
 from lancewal_audit.verify.verification import VerifyRequest, verify_table
 from lancewal_core.cli.groups import with_options
 from lancewal_core.errors import LancewalError, RepairRefused
-from lancewal_core.rows.schema import Op
+from lancewal_core.rows.column_types import stored_type
+from lancewal_core.rows.schema import Op, RowSchema
 from lancewal_core.settings.load import Settings
 from lancewal_core.settings.sections import TableSettings
 from lancewal_core.table.lance.index_build import IndexBuild, build_again, index_builds
@@ -284,6 +286,42 @@ def test_every_type_can_be_asked_for(tmp_path: Path) -> None:
             assert answer is not None
             assert (answer.wrong.num_rows, answer.twice.num_rows) == (0, 0)
             assert answer.counted == counts[number], (name, number)
+
+
+@pytest.mark.parametrize("type_", [pa.time32("ms"), pa.time64("us"), pa.duration("us")], ids=str)
+def test_an_index_of_a_type_without_literals_is_named(type_: pa.DataType) -> None:
+    at = pa.array([1, 2, None], pa.int32() if type_ == pa.time32("ms") else pa.int64()).cast(type_)
+    rows = pa.table({"id": [1, 2, 3], "at": at})
+    dataset = lance.write_dataset(rows, "memory://at")
+    dataset.create_scalar_index("at", "BTREE")
+    (build,) = index_builds(dataset)
+    why = _why_not(build, RowSchema(rows.schema, ("id",), ("id",)))
+    assert why == f"Lance's SQL has no literals of {type_}"
+
+
+@pytest.mark.parametrize(
+    "items",
+    [
+        pa.array([0.1, -2.5, 3.0], pa.float32()),
+        pa.array([0.1, -2.5, 3.0]),
+        pa.array([1, -5, 7]),
+        pa.array([1, -5, 7], pa.int32()).cast(pa.date32()),
+        pa.array([1, -5, 7], pa.int64()).cast(pa.timestamp("us", "UTC")),
+        pa.array([Decimal("1.25"), Decimal("-0.50"), Decimal(3)], pa.decimal128(10, 2)),
+    ],
+    ids=lambda items: str(items.type),
+)
+def test_elements_of_lists_are_asked_for_by_the_index(items: pa.Array) -> None:
+    lists = pa.ListArray.from_arrays(pa.array([0, 2, 3], pa.int32()), items)
+    dataset = lance.write_dataset(pa.table({"n": [0, 1], "list": lists}), "memory://lists")
+    dataset.create_scalar_index("list", "LABEL_LIST", name="labels")
+    (build,) = index_builds(dataset)
+    questions = values_of(build, lists.type, lists.cast(stored_type(lists.type)).to_pylist())
+    assert questions.uses_index(dataset), literal(questions.values[0])
+    for number, count in enumerate(questions.count(lists)):
+        answer = questions.ask(dataset, number, ["n"])
+        assert answer is not None
+        assert (answer.wrong.num_rows, answer.counted) == (0, count)
 
 
 # -- repair ------------------------------------------------------------------------------------------------------
