@@ -122,9 +122,6 @@ def pinned_read(wanted: SparkOptions, reads: Reads, planned: Planned) -> PinnedR
 
     def made(state: OpenState) -> PinnedRead:
         context, pinned, plan = state.context, state.pinned, state.plan
-        at, contract = read_by(wanted.read.at), context.contract
-        if isinstance(at, Receipt) and plan.version != at.version and folding_of(contract).may_leave_out(plan):
-            raise order_not_told(at, plan)
         know_contracts(context, plan)
         # An allow list of a table with stable row ids holds ids, which say nothing of places: its fragments stay whole.
         whole = pinned.stable_row_ids
@@ -132,10 +129,15 @@ def pinned_read(wanted: SparkOptions, reads: Reads, planned: Planned) -> PinnedR
             LiveFragment(f.fragment_id, f.nbytes or 100 * f.physical_rows, 1 if whole else f.physical_rows)
             for f in pinned.fragments()
         )
-        known = context.contracts.known
+        contract, known = context.contract, context.contracts.known
         return PinnedRead(PinnedPlan(uuid.uuid4().hex, wanted, contract, plan, planned.chosen.rows, known), sizes)
 
-    return reads.using(planned, made, now=True)
+    found = reads.using(planned, made, now=True)
+    at, plan = read_by(wanted.read.at), found.pinned_plan.plan
+    # Not in ``made``: it would be called for plan after plan, each at the same version.
+    if isinstance(at, Receipt) and plan.version != at.version and found._may_leave_out:
+        raise order_not_told(at, plan)
+    return found
 
 
 @dataclass(frozen=True, slots=True)
