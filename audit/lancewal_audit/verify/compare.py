@@ -188,9 +188,10 @@ class Comparison:
             state = states.get(key)
             names = tuple(self._columns.names[i] for i in columns)
             partition = partitions.get(key) if state is None else state.partition
+            shown = shown_key(self._rows, key) if self._findings.keeps(kind, where) else None
             self._findings.add(
                 Finding(
-                    kind, where, text, shown_key(self._rows, key),
+                    kind, where, text, shown,
                     None if partition == NO_PARTITION else partition,
                     None if state is None else state.offset, names,
                 )
@@ -246,7 +247,7 @@ class Comparison:
         return tuple(name for name, a, b in zip(names, ours, theirs, strict=True) if not same(a, b))
 
     def _wal(self, kind: str, record: RowOperation, columns: tuple[str, ...]) -> None:
-        key = shown_key(self._rows, self._key(record.values))
+        key = shown_key(self._rows, self._key(record.values)) if self._findings.keeps(kind, WAL) else None
         where = self._object_of(self._regions[record.partition], record.offset)
         self._findings.add(Finding(kind, WAL, "", key, record.partition, record.offset, columns, where))
 

@@ -70,11 +70,14 @@ class Findings:
     kept: list[Finding] = field(default_factory=list)
     _places: Counter[tuple[str, str]] = field(default_factory=Counter)
 
+    def keeps(self, kind: str, where: str) -> bool:
+        """Return whether one more finding of this kind and place is kept, and not only counted."""
+        return self._places[kind, where] < self.kept_max
+
     def add(self, finding: Finding) -> None:
         self.counts[finding.kind] += 1
-        place = (finding.kind, finding.where)
-        if self._places[place] < self.kept_max:
-            self._places[place] += 1
+        if self.keeps(finding.kind, finding.where):
+            self._places[finding.kind, finding.where] += 1
             self.kept.append(finding)
 
 
