@@ -41,3 +41,11 @@ def test_the_changelog_has_the_release_below_what_comes_next() -> None:
 
 def test_the_page_of_alternatives_says_how_young_it_is() -> None:
     assert f"version {VERSION}." in (ROOT / "docs" / "alternatives.md").read_text()
+
+
+def test_the_oldest_typer_takes_literals_as_choices() -> None:
+    """Options of commands are annotated with literals, which typer takes from 0.19 on."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    (typer,) = (text for text in project["dependencies"] if text.startswith("typer"))
+    major, minor, *_ = typer.removeprefix("typer>=").split(".")
+    assert (int(major), int(minor)) >= (0, 19)
