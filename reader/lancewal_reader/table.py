@@ -83,7 +83,7 @@ def open_table(
     ``base_paths``: a table with files outside its own folder, such as a shallow clone, is refused
     (``BasePathsRefused``) unless this is ``allow``.
 
-    ``conflicts``: what a read does if a key has unmerged records from two partitions, whose order is unknown.
+    ``conflicts``: what a read does if records of a key came through two partitions, so that their order is unknown.
     ``leave-out`` omits these records and reports them (``left_out_of``).  ``fail`` raises ``RegionConflict``.
 
     Raises ``TableMissing``, ``NotALancewalTable``, ``TableReplaced`` or ``StoreUnavailable``.  Raises ``InvalidInput``
