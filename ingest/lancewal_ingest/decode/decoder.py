@@ -82,7 +82,8 @@ class Decoder:
         """Return the rows and the rejections of ``records``, and the counts of records that are passed over.  The
         records may be of several regions.
 
-        ``lies``: the partition in which each record lies; None if no column holds the partition.
+        ``lies``: the partition in which each record lies.  None: no result depends on it, since no column holds the
+        partition, and no schema has several versions.
         """
         headers = HeaderColumns(records.headers)
         # Twice as fast as pa.array over the list.

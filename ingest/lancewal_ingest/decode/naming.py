@@ -36,7 +36,8 @@ class OtherName(NamedTuple):
     metadata that the column of this name cannot hold, so that the cell is null (``metadata``).  ``unavailable``: a
     value of the column that a connector could not read (``envelopes``)."""
     path: str
-    """Names of the structs that hold the member, as the table calls them, and the member's name; joined by dots."""
+    """Path of the name: the names of the structs that hold the member, and the member's name, joined by dots.  A
+    struct column has its present name in JSON, and the table's name in formats whose schemas have fields."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -82,9 +82,9 @@ class Rejected:
     message: str
     """Text that names the column and what was expected.  Never holds content of the record."""
     found: str = ""
-    """Name of the unexpected member or header; empty if there is none.  The dead letter has this name: it holds the
-    record anyway.  The error of a stopped partition has the name only if a schema or a connector wrote it.  Then it
-    is the name of a column."""
+    """Name of the unexpected member or header, or the key form that the contract does not list; empty without one.
+    The dead letter has it: it holds the record anyway.  The error of a stopped partition has a form.  It has a name
+    only if a schema or a connector wrote the name, since then it is that of a column."""
 
     @property
     def with_name(self) -> str:
