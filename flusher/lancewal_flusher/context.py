@@ -36,10 +36,10 @@ class FlusherContext(OpenedTable):
     keys: KeyIndex
     runner: Runner
     new_id: Callable[[], str]
-    """A fresh random text of at least 8 hex digits."""
+    """Function that returns a new random text of at least 8 hex digits."""
     files_without_origin: set[str] = field(default_factory=set)
-    """Data files whose regions no commit records (``commit.row_origins``).  No later commit will, so each is searched
-    once."""
+    """Names of data files for which no commit records the regions of the rows (``commit.row_origins``).  No later
+    commit records them, so each file is searched for only once."""
     finished: set[tuple[TableVersion, str | None]] = field(default_factory=set)
     """Version and uuid of the newest merge that is known to be finished; at most one (``commit.send.is_finished``)."""
     key_parts_begun: set[str] = field(default_factory=set)
@@ -67,14 +67,14 @@ def check_contract(context: FlusherContext) -> None:
     """Raise ``ContractMismatch`` if a newer contract version changes more than columns, policies and the consumer
     group.
 
-    With the old contract, regions that only the newer version has would seem to need nothing.  Keys that come through
-    other regions since then would seem to be in conflict.
+    A process with the old contract would not know regions that only the newer version has, and what they need.  Keys
+    that come through other regions since then would seem to be in conflict.
     """
     with_newer_contract(context)
 
 
 def with_newer_contract(context: FlusherContext) -> FlusherContext | None:
-    """Return the context with the newest contract; None if it has this contract already.
+    """Return a context with the newest contract; None if this context has the newest contract already.
 
     Raises ``ContractMismatch`` if more than columns, policies and the consumer group has changed.
     """
@@ -94,8 +94,8 @@ def with_newer_contract(context: FlusherContext) -> FlusherContext | None:
 
 
 def by_newest_contract(context: FlusherContext, act: Callable[[FlusherContext], T]) -> T:
-    """Return the result of ``act``.  If rows or a table version need a newer contract, ``act`` is called again with
-    that contract.
+    """Return the result of ``act``.  If ``act`` raises because rows or a table version need a newer contract, call
+    ``act`` again with that contract.  Without a newer contract the error is raised.
     """
     while True:
         try:

@@ -8,7 +8,9 @@ from lancewal_core.process.service_events import ServiceEvents
 
 
 class FlusherEvents(ServiceEvents):
-    """Log events of the flusher.  ``version`` is that of the Lance table.  ``reason`` says why something was not done."""
+    """Log events of the flusher.  ``version`` is the version of the Lance table.  ``reason`` says why something was
+    not done.
+    """
 
     merge_landed = info(
         "A merge landed: one commit has put generations into the table.",

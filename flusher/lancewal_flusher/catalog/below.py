@@ -1,4 +1,6 @@
-"""The tables that lie in the root of a catalog.  Lance's directory namespace lists them, as for every other program."""
+"""The Lance tables in the root folder of a catalog.  Lance's directory namespace lists them, so every program sees
+the same tables.
+"""
 
 from __future__ import annotations
 

@@ -1,13 +1,14 @@
 """``lancewal catalog check``: compare the entries and kept cuts of a catalog with the folders of the tables.
 
-The contract counts if an entry and a contract differ.  With ``mend`` an entry is written if a folder proves it.  Such a
-folder has a contract that names this place, and the name of the entry or none.  Nothing else is changed: no entry is
-removed, no contract and no table is touched.
+If an entry and a contract differ, the contract is right.  With ``mend`` the check writes each entry that a folder
+*proves*.  Such a folder has a contract that names this place, and the name of the entry or no name.  The check
+changes nothing else: no entry is removed, no contract and no table is changed.
 
-A kept cut that the catalog does not have, and whose snapshots are all there, is a finding.  ``lancewal catalog rebuild``
-brings it back: a check must not do that by itself, since the cut may just be made or dropped.
+A kept cut that the catalog lacks, although all its snapshots exist, is a finding.  ``lancewal catalog rebuild``
+restores the cut.  A check must not restore it, because another command may just be making or dropping the cut.
 
-A kept cut of which a table cannot be read is a finding too, with the error of such a read.  Nothing mends it.
+If a table cannot be read at a kept cut, that is a finding too, with the error of the read.  ``mend`` does not repair
+it.
 """
 
 from __future__ import annotations
@@ -31,24 +32,24 @@ from lancewal_flusher.catalog.below import tables_below
 from lancewal_flusher.catalog.proved import ProvedTable, faults_of_cuts, proved_cuts
 
 _TABLES_AT_ONCE = 16
-"""Contracts read at a time."""
+"""How many contracts of tables a check reads at the same time."""
 
 
 @dataclass(frozen=True, slots=True)
 class CatalogFinding:
-    """A difference between the catalog and a table, or a cut that the catalog does not have."""
+    """A difference between the catalog and a table, or a kept cut that is missing or incomplete."""
 
     name: str
     """Name of the table or the cut."""
     uri: str
-    """Address of the table; empty for a cut that is lost."""
+    """Address of the table; empty if the catalog lacks the cut."""
     kind: str
-    """``table-missing``, ``dropped``, ``other-uuid``, ``other-topic``, ``other-name``, ``other-place``, ``no-entry``,
-    ``no-cut``, ``incomplete-cut`` or ``unreadable``."""
+    """Kind of the finding: ``table-missing``, ``dropped``, ``other-uuid``, ``other-topic``, ``other-name``,
+    ``other-place``, ``no-entry``, ``no-cut``, ``incomplete-cut`` or ``unreadable``."""
     text: str
-    """The difference, and what a person does."""
+    """Text that says what differs, and what a person can do about it."""
     mended: bool = False
-    """Whether the entry that the folder proves was written."""
+    """Whether the check has corrected the catalog's entry."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,22 +57,22 @@ class _Found:
     finding: CatalogFinding
     before: TableEntry | None = None
     proved: TableEntry | None = None
-    """The entry that the folder proves."""
+    """The entry that the contract in the table's folder proves; None if nothing can be mended."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """The folder of a table: its contract, or why it cannot be read, and its snapshots that can be read."""
+    """Content of a table's folder: the contract, or the error of reading it, and the readable snapshots."""
 
     contract: Contract | LancewalError
     snapshots: Sequence[Snapshot] = ()
 
 
 def check_catalog(catalog: StoredCatalog, settings: Settings, *, mend: bool = False) -> list[CatalogFinding]:
-    """Compare the catalog with the tables, and return every difference by name.  ``mend``: write the entries that the
-    folders prove.
+    """Compare the catalog with the tables' folders, and return the findings, sorted by name.  ``mend``: write the
+    entries that folders prove.
 
-    Dropped tables are left out.  Errors of the catalog, and of listing its root, are raised.
+    Entries of dropped tables are not checked.  Raises errors of the catalog, and of listing its root.
     """
 
     def read(uri: str) -> _Read:
@@ -105,7 +106,7 @@ def check_catalog(catalog: StoredCatalog, settings: Settings, *, mend: bool = Fa
 
 
 def _cuts_missing(there: Mapping[str, Cut], folders: Mapping[tuple[str, str], _Read]) -> Iterator[_Found]:
-    """Yield the kept cuts that snapshots prove, whose time is not over, and that the catalog does not have."""
+    """Yield the kept cuts that snapshots prove, that have not expired, and that the catalog lacks."""
     tables = [
         ProvedTable(entry_of(folder.contract, name, uri), folder.snapshots)
         for (name, uri), folder in folders.items()
@@ -123,7 +124,7 @@ def _cuts_missing(there: Mapping[str, Cut], folders: Mapping[tuple[str, str], _R
 
 
 def _in_time(cuts: Iterable[Cut]) -> list[Cut]:
-    """Return the kept cuts whose time is not over."""
+    """Return those of the cuts that are kept cuts and have not expired."""
     now_ms = SystemClock().now_ms()
     return [cut for cut in cuts if not cut.moving and not cut.is_over(now_ms)]
 
@@ -131,7 +132,7 @@ def _in_time(cuts: Iterable[Cut]) -> list[Cut]:
 def _cuts_incomplete(
     catalog: StoredCatalog, cuts: Mapping[str, Cut], settings: Settings, tasks: Tasks
 ) -> Iterator[_Found]:
-    """Yield the tables that cannot be read at kept cuts whose time is not over."""
+    """Yield a finding for each table that cannot be read at a kept cut, if the cut has not expired."""
     members = [(cut, name) for cut in _in_time(cuts.values()) for name in cut.tables]
     for (cut, name), fault in zip(members, faults_of_cuts(members, settings, tasks), strict=True):
         if fault is None or catalog.cut(cut.name) != cut:  # it may have been dropped meanwhile
@@ -190,8 +191,8 @@ def _compared(entry: TableEntry, contract: Contract | LancewalError) -> _Found |
 def _without_entry(
     new: Mapping[tuple[str, str], Contract | LancewalError], entries: Mapping[str, TableEntry]
 ) -> Iterator[_Found]:
-    """Yield the lancewal tables in the root that have no entry.  A Lance table without a contract is not lancewal's.  A
-    dropped table may have been forgotten."""
+    """Yield a finding for each lancewal table in the root that has no entry.  Lance tables without a contract are not
+    lancewal's.  Dropped tables are left out, because `lancewal catalog forget` may have removed their entries."""
     taken = set(entries)
     for (folder_name, uri), contract in new.items():
         if isinstance(contract, TableMissing | NotALancewalTable | TableDropped):
@@ -217,7 +218,9 @@ def _without_entry(
 
 
 def _mended(catalog: StoredCatalog, one: _Found) -> CatalogFinding:
-    """Write the entry that the folder proves, unless somebody has changed it meanwhile."""
+    """Write the entry that the folder proves, unless another process has changed the entry since it was read.  Return
+    the finding, marked as mended if the entry was written.
+    """
     if one.proved is None:
         return one.finding
     changed = change_table(catalog, one.finding.name, lambda found: one.proved if found == one.before else found)

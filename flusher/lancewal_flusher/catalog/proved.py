@@ -1,8 +1,10 @@
-"""Entries and kept cuts that the folders of tables prove, and what cuts lack.
+"""Find the catalog entries and kept cuts that the folders of tables prove, and the tables that cannot be read at
+cuts.
 
-A contract proves the entry of its table.  The notes of snapshots prove a cut, if each of its tables has its snapshot.
-A copy of a table's folder has its snapshots too.  Their receipts are of the table at the former place.  So the snapshots of a
-copy prove no cut, also once it is a table of its own.
+A contract proves the entry of its table.  Snapshots that were made for a cut have a note that describes the cut.
+These notes prove the cut if each of the cut's tables has its snapshot.  A copy of a table's folder contains the
+snapshots too, but their receipts name the original place.  So snapshots in a copy prove no cut, even if the copy
+became a table of its own.
 """
 
 from __future__ import annotations
@@ -34,7 +36,9 @@ class ProvedTable:
 
 
 def proved_cuts(tables: Iterable[ProvedTable]) -> tuple[list[Cut], list[str]]:
-    """Return the cuts all of whose snapshots exist, the newest first, and findings about other cuts."""
+    """Return the cuts that have all their snapshots, newest first.  Also return texts that say why other cuts are not
+    proven.
+    """
     notes: dict[tuple[str, str], CutNote] = {}
     parts: dict[tuple[str, str], dict[str, tuple[CutTable, Snapshot]]] = defaultdict(dict)
     findings: list[str] = []
@@ -72,7 +76,9 @@ def proved_cuts(tables: Iterable[ProvedTable]) -> tuple[list[Cut], list[str]]:
 def faults_of_cuts(
     members: Sequence[tuple[Cut, str]], settings: Settings, tasks: Tasks
 ) -> Sequence[LancewalError | None]:
-    """Read each table at its cut.  Return the error of each read, or None.  A table is given by its name in the cut."""
+    """Plan a read of each table at its cut.  Return the error of each plan, or None.  ``members``: pairs of a cut and
+    the name of a table in it.
+    """
     from lancewal_reader.cuts import readable_at
 
     def open_table(uri: str) -> OpenedTable:
@@ -86,7 +92,9 @@ def faults_of_cuts(
 
 
 def _part(entry: TableEntry, snapshot: Snapshot) -> CutTable | None:
-    """Return the state that a snapshot keeps for a cut; None if its receipt is of another table (module docstring)."""
+    """Return the table of a cut that a snapshot keeps; None if the snapshot's receipt belongs to another table (a
+    copy).
+    """
     from lancewal_reader.point.receipt import Receipt
 
     receipt = Receipt.parse(snapshot.receipt)

@@ -46,7 +46,9 @@ def command(
 
 
 def _run(settings: Settings, everything: bool, dry_run: bool) -> CompactionSummary | str:
-    """Compact, or return what the command would do, or why nothing can be done now."""
+    """Compact, or with ``--dry-run`` find what a compaction would do.  Return the summary, or the reason why nothing
+    can be done now.
+    """
     from lancewal_flusher.commit.send import Refused
     from lancewal_flusher.open import open_context
     from lancewal_flusher.service.limits import compaction_limits

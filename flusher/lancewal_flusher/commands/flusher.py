@@ -17,7 +17,7 @@ app = CommandApp(help="Merge what is durable, and keep the table fast.")
 
 
 class SubmitTurn(StrEnum):
-    """Commands that have a script for spark-submit; the service has one too."""
+    """Programs that have a script for spark-submit: two commands and the service."""
 
     MERGE = "merge"
     COMPACT = "compact"

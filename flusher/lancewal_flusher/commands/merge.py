@@ -1,4 +1,4 @@
-"""``lancewal merge``: run one turn of the flusher to its end, or show what the next merge would do."""
+"""``lancewal merge``: flush and merge all rows that wait, or show what the next merge would do."""
 
 from __future__ import annotations
 

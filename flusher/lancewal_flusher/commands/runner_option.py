@@ -1,4 +1,4 @@
-"""``--runner`` of the commands whose tasks may run on Spark, and the session that they need then."""
+"""The option ``--runner`` of commands whose tasks may run on Spark, and the Spark session that they need."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ RunnerOption: TypeAlias = Annotated[
 
 
 def choosing(settings: Settings, runner: RunnerName | None) -> Settings:
-    """Return the settings with the runner that the command line names, if it names one."""
+    """Return the settings, with the runner from the command line if it names one."""
     if runner is None:
         return settings
     flusher = settings.flusher.model_copy(update={"runner": runner.value})

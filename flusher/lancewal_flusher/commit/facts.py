@@ -1,4 +1,5 @@
-"""Facts about a merge in its own transaction, so that finishing the merge needs no older version.
+"""Facts about a merge that its own transaction records, so that finishing the merge (``merge.finish``) needs no older
+version.
 
 Properties beside the watermarks
 
@@ -11,8 +12,8 @@ Properties beside the watermarks
 * ``lancewal.generations``: per region the first and the last generation that the merge takes, as JSON.
 * ``lancewal.rows_adopted``, ``lancewal.rows_replaced``: numbers of rows, for people.
 * ``lancewal.settled``: only if a person has decided about keys in conflict (``settle``), as JSON: the ``region``
-  whose records stand, the number of ``keys``, by region how many keys ``dropped`` lost their records, and the object
-  in force ``before``.
+  whose records count, the number of ``keys``, ``dropped`` (by region, how many keys lost their waiting records), and
+  ``before``, the object of keys in conflict that the decision replaced.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ _ROWS_REPLACED = "lancewal.rows_replaced"
 
 @dataclass(frozen=True, slots=True)
 class KeyDecision:
-    """A person's decision about keys in conflict."""
+    """A person's decision about keys in conflict: the members of ``lancewal.settled`` in the module docstring."""
 
     region: Region
     keys: int
@@ -71,8 +72,8 @@ class MergeFacts:
     fragments_below: int
     files: frozenset[str]
     adopted: Mapping[Region, frozenset[str]]
-    """Adopted data files by region, of one generation each.  They are recorded because the region state may name a
-    rebuilt flush since."""
+    """Names of the adopted data files by region; of each region one generation was adopted.  They are recorded
+    because a region state may later name a rebuilt flush instead."""
     generations: Mapping[Region, tuple[Generation, Generation]]
     rows_adopted: int
     rows_replaced: int

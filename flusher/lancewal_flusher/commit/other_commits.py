@@ -1,7 +1,8 @@
-"""Send lancewal's commits other than merges: what each is to Lance, and by which property it is found again.
+"""Send lancewal's commits other than merges.  Each has a property with a random id, by which the commit is found if
+Lance's reply is lost.
 
 Follow-ups and parts of loads list the sentinel, so that they conflict with merges.  Expiry and compaction list only
-what they change.  None carries watermarks.
+what they change.  None of these commits carries watermarks.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from lancewal_flusher.context import FlusherContext
 PROPERTY_COMPACTION = "lancewal.compaction"
 _FOLLOWUP_ID = "lancewal.followup_id"
 _LOAD_ID = "lancewal.load_id"
-"""Property that names one try of a load's commit, to find it again when the reply is lost."""
+"""Property with the random id of one attempt to commit a part of a load.  If the reply is lost, the commit is found
+by this id."""
 
 
 def send_follow_up(
@@ -30,8 +32,8 @@ def send_follow_up(
     new: Sequence[str],
     origins: Mapping[str, str],
 ) -> TableVersion | Refused:
-    """Send the follow-up of the newest merge.  ``origins``: properties that record through which regions the rows of
-    ``new`` came.
+    """Send the follow-up of the newest merge.  ``new``: the fragments that it adds, as JSON.  ``origins``: commit
+    properties that say through which regions the rows of ``new`` came.
     """
     properties = {
         PROPERTY_FOLLOWUP: in_force.merge or "",
@@ -46,7 +48,9 @@ def send_follow_up(
 def send_load(
     context: FlusherContext, pinned: PinnedTable, load: str, new: Sequence[str], changed: Changed
 ) -> TableVersion | Refused:
-    """Send a part of the bulk load named ``load``."""
+    """Send a part of a bulk load.  ``load``: the load's id, in the property ``lancewal.load``.  ``new``: fragments,
+    as JSON.
+    """
     commit = fenced(pinned, new, changed, {PROPERTY_LOAD: load, _LOAD_ID: context.new_id()})
     return _version(send(context, commit, _LOAD_ID))
 
@@ -59,7 +63,7 @@ def send_expiry(context: FlusherContext, pinned: PinnedTable, changed: Changed) 
 def send_compaction(
     context: FlusherContext, pinned: PinnedTable, fragment_ids: Collection[int], written: Sequence[str]
 ) -> TableVersion | Refused:
-    """Send a commit that replaces these fragments with the fragments ``written``."""
+    """Send a commit that replaces the fragments with these ids by the fragments ``written``, given as JSON."""
     commit = commit_of(pinned, written, {}, {PROPERTY_COMPACTION: context.new_id()})
     rewritten = tuple(pinned.fragment_json(number) for number in sorted(fragment_ids))
     return _version(send(context, replace(commit, rewritten=rewritten), PROPERTY_COMPACTION))

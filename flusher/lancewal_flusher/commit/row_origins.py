@@ -3,10 +3,11 @@
 If a table's rows do not tell their region (``keys.origin``), every commit of rows from Kafka carries the property
 
 * ``lancewal.key_regions``, as JSON: ``regions``, a list of [name, position up to which it is merged], and ``files``.
-  The latter says by the name of a data file how many of its physical rows, in consecutive spans, came through which
-  of these.
+  The latter lists for each data file its spans of consecutive physical rows: for each span the index of a region in
+  ``regions``, and the number of rows that came through it.
 
-Compaction, loads and users leave no such record.  What a cleaned-up version said is no longer known.
+Commits of compactions, loads and users have no such record.  The record of a version is lost when a clean-up removes
+the version.
 """
 
 from __future__ import annotations
@@ -35,16 +36,16 @@ from lancewal_flusher.context import FlusherContext
 
 PROPERTY_KEY_REGIONS = "lancewal.key_regions"
 VERSIONS_MAX = 1_000
-"""Most transactions that are read to find the one that brought a file."""
+"""Upper bound of the transactions that one search reads to find those that added files."""
 
 Span = tuple[MergedFrom, int]
-"""A region, and the number of consecutive rows that came through it."""
+"""A region with its merged position, and the number of consecutive rows that came through it."""
 Spans = Sequence[Span]
 
 
 def region_properties(files: Mapping[str, Spans]) -> dict[str, str]:
-    """Return transaction properties that record through which regions the rows of these files came.  Without files
-    there are none.
+    """Return transaction properties that record through which regions the rows of these files came.  ``files``: the
+    spans of each file, by name.  Without files the result is empty.
     """
     if not files:
         return {}
@@ -58,8 +59,8 @@ def region_properties(files: Mapping[str, Spans]) -> dict[str, str]:
 
 
 def divided(fragments: Sequence[str], counts: Spans) -> dict[str, Spans]:
-    """Return the spans of each new fragment's file, by file name.  ``counts``: the spans of all rows of these
-    fragments, in order."""
+    """Divide spans among the data files of new fragments.  Return the spans of each file, by name.  ``fragments``:
+    JSON.  ``counts``: the spans of all rows of the fragments, in order."""
     found: dict[str, Spans] = {}
     left = [(region, rows) for region, rows in counts if rows]
     for fragment in fragments:
@@ -81,9 +82,9 @@ def find_spans(context: FlusherContext, pinned: PinnedTable, wanted: Mapping[str
     for each file name the id of a fragment that has the file.
 
     After a restore the search continues at the restored version, because later versions are not part of this table
-    version.  The search ends where versions are gone.  It also ends below the first merge that was computed before the
-    oldest of these fragments existed.  A file that no commit records is not searched for again, because no later commit
-    will record it.
+    version.  The search ends at a version that is gone, or after ``VERSIONS_MAX`` transactions.  It also ends below a
+    merge that was computed before the oldest of these fragments existed.  A file that was not found is not searched
+    for again, because no later commit will record it.
     """
     found: dict[str, Spans] = {}
     left = {name: fragment for name, fragment in wanted.items() if name not in context.files_without_origin}
@@ -147,7 +148,9 @@ def _span(item: object, regions: Sequence[MergedFrom]) -> Span:
 
 
 def expanded(spans: Spans, values: Mapping[MergedFrom, int], rows: int) -> npt.NDArray[np.int32] | None:
-    """Return for each row the value of its region; None if the spans do not have this number of rows."""
+    """Return an array with one item for each row: the number that ``values`` gives for the row's region.  Return None
+    if the spans do not have ``rows`` rows in all.
+    """
     if sum(count for _, count in spans) != rows:
         return None
     counts = np.array([count for _, count in spans], np.int64)

@@ -1,29 +1,30 @@
-"""Send a commit, and conclude from where it landed.
+"""Send a commit, and find out whether and at which version it landed.
 
 Guarantees
- 1. ``send`` returns the version at which the commit landed, or ``Refused`` if it did not land and never will disturb
-    a later one, or raises ``CommitUnknown``.  A commit whose reply was lost is searched by its uuid.
+ 1. ``send`` returns the version at which the commit landed, or ``Refused`` if it did not land, or raises
+    ``CommitUnknown``.  A refused commit never disturbs a later commit.  If the reply was lost, ``send`` searches the
+    versions for the commit's uuid.
  2. The watermarks in force stay known if a clean-up leaves only the newest version, after any number of lancewal's
     commits in a row.  ``checkpoint`` before each commit ensures this; it raises what reading watermarks raises.  After
     two commits of others in a row, such a clean-up makes the watermarks unknown.
  3. ``prove`` returns only if no merge lies between the version that a merge, or a part of a load, was computed from
     and its own.
  4. Lance compares a commit with the versions above the one it was computed from, as far as these still exist.  A tag
-    may keep the version read while a clean-up takes versions above it.  Their changes to a fragment would then be
-    undone.  ``send`` therefore refuses if one of these versions is gone.  A clean-up may also take such a version while
-    ``send`` runs.  ``send`` then raises ``MergeUnproven`` if the commit undid a change (``check_nothing_undone``).  The
-    check passes if a version that it needs is gone.  Files of a column that was dropped in between do not count.
-    Finishing a merge repeats it.
- 5. ``send`` looks right before the commit whether the table is still at its place (``check_present``).  Lance would commit
-    into another table that was made there, if it has a version of this number.  A table that is made between the look
-    and the commit is not seen.
+    may keep the version read while a clean-up takes versions above it.  The commit could then undo what the missing
+    versions changed in a fragment.  ``send`` therefore refuses if one of these versions is gone.  A clean-up may also
+    take such a version while ``send`` runs.  ``send`` then raises ``MergeUnproven`` if the commit undid a change
+    (``check_nothing_undone``).  The check passes if a version that it needs is gone.  Files of a column that was
+    dropped in between do not count.  Finishing a merge repeats the check.
+ 5. ``send`` checks right before the commit that the table is still at its place (``check_present``).  If another
+    table was made there and has a version of this number, Lance would commit into that table.  The check misses a
+    table that is made between check and commit.
 
-A commit that was lost may still land after ``send`` has given it up.  The sentinel makes that harmless.  Either the
-commit lands before our next commit, which is then refused, or it is refused itself.
+A commit without a reply may still land after ``send`` has returned ``Refused``.  The sentinel makes that harmless.
+Either the commit lands before our next commit, which is then refused, or it is refused itself.
 
-If the version read is gone, Lance most likely refuses the commit, but nothing follows from Lance's answer.
-``Refused`` is then returned also for a commit that may have landed in a version that is gone by now.  The next plan
-starts from the newest version.  That version shows what has landed: a merge by the watermarks, others by the rows.
+If the version read is gone, Lance most likely refuses the commit, but its answer proves nothing.  ``send`` then also
+returns ``Refused`` for a commit that may have landed in a version that is gone by now.  The next plan starts from the
+newest version.  That version shows what has landed: a merge by the watermarks, others by the rows.
 """
 
 from __future__ import annotations
@@ -63,24 +64,26 @@ class Why(StrEnum):
     """Reasons why a commit, or the planning before it, was refused."""
 
     CONFLICT = "conflict"
-    """Another commit came first."""
+    """Another commit landed first and conflicts."""
     LOST = "lost"
     """The commit's reply was lost, and it is in no version."""
     CLEANED_UP = "cleaned-up"
-    """A clean-up removed a version or files meanwhile."""
+    """A clean-up removed a version or files that the commit needs."""
     UNFINISHED = "unfinished"
     """The merge in force must be finished first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A commit that did not land.  Another commit came first, or there is another reason (``why``)."""
+    """A commit that did not land, or that the planning before it gave up.  ``reason``: text for people; ``why``: its
+    kind.
+    """
 
     reason: str
     why: Why = Why.CONFLICT
     perhaps_landed: bool = False
-    """Whether it may have landed after all, because the version read is gone and cannot tell.  If so, the newest
-    version shows its rows."""
+    """Whether the commit may have landed after all.  This cannot be found out, because the version that it was
+    computed from is gone.  If it landed, the newest version has its rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,11 +95,11 @@ class Landed:
 
 
 def send(context: FlusherContext, commit: TableCommit, uuid_property: str) -> Landed | Refused:
-    """Commit, and find out whether the commit landed.  ``uuid_property``: the name of the property with the commit's
-    uuid.
+    """Send a commit to Lance, and find out whether it landed.  ``uuid_property``: the name of the property with the
+    commit's uuid.
 
-    Raises ``CommitUnknown`` if this cannot be found out now.  The next round then reads it from the watermarks.  Raises
-    ``TableMissing`` or ``TableReplaced`` if the table was deleted; then nothing is committed.
+    Raises ``CommitUnknown`` if this cannot be found out now.  The watermarks tell the next round whether a merge
+    landed.  Raises ``TableMissing`` or ``TableReplaced`` if the table was deleted; then nothing is committed.
     """
     checkpoint(context, commit.read_version)
     gone = _first_gone(context, commit.read_version)
@@ -147,7 +150,7 @@ def checkpoint(context: FlusherContext, version: TableVersion) -> None:
 
 def prove(context: FlusherContext, read_version: TableVersion, version: TableVersion, what: str = "merge") -> None:
     """Raise ``MergeUnproven`` unless it is proven that no other merge lies between ``read_version`` and ``version``
-    (guarantee 3).  ``what``: the commit's name in the message.
+    (guarantee 3).  ``what``: the kind of the commit at ``version``, for the message.
     """
     if version == read_version + 1:
         return
@@ -164,7 +167,7 @@ def prove(context: FlusherContext, read_version: TableVersion, version: TableVer
 
 
 def _first_gone(context: FlusherContext, version: TableVersion) -> TableVersion | None:
-    """Return the first version from ``version`` up to the newest that a clean-up has taken; None if all exist."""
+    """Return the lowest version, from ``version`` to the newest, that a clean-up has removed; None if all exist."""
     asked = [TableVersion(v) for v in range(version, context.table.newest().version)]
     if not asked:
         return None
@@ -206,17 +209,18 @@ def check_nothing_undone(context: FlusherContext, read_version: TableVersion, ve
 
 
 def _shown(pinned: PinnedTable, fragment_id: int, ids: Collection[int]) -> object:
-    """Return a fragment without what its files have of dropped columns.  ``ids``: those of the table's fields.
+    """Return a fragment's JSON, parsed, without dropped columns in its files.  ``ids``: the ids of the table's
+    fields.
 
-    A drop takes off the files of that column alone.  A commit computed before it puts them back, where they show
-    nothing."""
+    Dropping a column removes the data files that hold only this column.  A commit that was computed before the drop
+    brings these files back, without effect."""
     fragment = pinned.fragment_json(fragment_id)
     held = {i for file in json.loads(fragment)["files"] for i in file["fields"]}
     return json.loads(without_fields(fragment, held.difference(ids)))
 
 
 def is_finished(context: FlusherContext, in_force: InForce) -> bool:
-    """Whether the merge that set these watermarks needs no further work (``finish``).
+    """Whether the merge that set these watermarks is finished (``merge.finish``).  True also if no merge set them.
 
     True is cached, because a finished merge stays finished, and its ``finished`` object is never deleted.
     """
@@ -247,12 +251,14 @@ def remember_finished(context: FlusherContext, in_force: InForce) -> None:
 
 
 def sentinel(fragments: Sequence[Fragment]) -> Fragment | None:
-    """Return the fragment that every merge touches, so that two merges from one version conflict."""
+    """Return the sentinel: the fragment with the lowest id, which every merge lists as changed.  Return None without
+    fragments.
+    """
     return min(fragments, key=lambda f: f.fragment_id, default=None)
 
 
 Changed = Mapping[int, str | None]
-"""Changed fragments: by id the new JSON, None if no row is left."""
+"""New JSON of each changed fragment, by fragment id; None if no row of the fragment is left."""
 
 
 def hide(pinned: PinnedTable, rows: Mapping[int, RowNumbers]) -> Changed:
@@ -265,7 +271,9 @@ def hide(pinned: PinnedTable, rows: Mapping[int, RowNumbers]) -> Changed:
 def commit_of(
     pinned: PinnedTable, new: Sequence[str], changed: Changed, properties: Mapping[str, str], *, strict: bool = False
 ) -> TableCommit:
-    """Return a commit of new and changed fragments, computed from ``pinned``."""
+    """Return a commit of new and changed fragments, computed from ``pinned``.  ``new``: JSON.  ``strict``: as in
+    ``TableCommit``.
+    """
     updated = tuple(text for text in changed.values() if text is not None)
     removed = tuple(fragment_id for fragment_id, text in changed.items() if text is None)
     return TableCommit(pinned.version, tuple(new), updated, removed, properties, strict)

@@ -1,11 +1,13 @@
-"""Versions of the table that have wider columns, or columns of a newer contract, than the contract that a flusher works by.
+"""Check table versions whose columns are wider, or of a newer contract version, than those of the contract that a
+flusher uses.
 
 Guarantees
- 1. No row is written by a contract whose columns the version has under wider ids: its values would be lost.
- 2. Any flusher, or command, that meets such a version swaps in the contract with the wider types first, wherever the
-    process that had begun the widening has died.
- 3. No row is written by a contract from which a newer one, whose columns the version has, has dropped fields.  Another
-    program's column may have the id of such a field, and would get its values.
+ 1. If a version has a column with the field id of its wider type, no row is written to the version with the
+    contract's narrower type.  The column's values would be lost.
+ 2. Any flusher or command that reads such a version first writes the contract version with the wider types.  So a
+    widening is completed wherever the process that began it has died.
+ 3. If a version has the columns of a newer contract version that dropped fields, no row is written to it with the
+    older contract.  Another program's column may have the id of a dropped field, and would get that field's values.
 """
 
 from __future__ import annotations
@@ -35,8 +37,8 @@ from lancewal_flusher.context import FlusherContext
 def check_version(context: FlusherContext, pinned: PinnedTable) -> None:
     """Check that rows may be written to a version.  Raises the errors of ``check_fit``.
 
-    Raises ``ContractChanged`` if a widening has landed in the version, so that the contract now has the wider types.
-    Raises it too if the version has the columns of a newer contract (guarantee 3).
+    Raises ``ContractChanged`` if a widening has landed in the version.  A contract version with the wider types is
+    then written first.  Raises it too if the version has the columns of a newer contract (guarantee 3).
     """
     check_fit(context.store, pinned, context.contract)
     if columns_version(Mark.of(pinned).made) > context.contract.version:
@@ -58,7 +60,9 @@ def check_version(context: FlusherContext, pinned: PinnedTable) -> None:
 
 
 def take_wider(context: FlusherContext, pinned: PinnedTable) -> None:
-    """Write a contract version with the wider types of the table version, and mark the table with this change."""
+    """Write a contract version with the wider types of the table version, and record this change in the table's
+    metadata.  The record is left out if another change of columns is unfinished.
+    """
     before: list[Contract] = []
 
     def wider(newest: Contract) -> tuple[Column, ...]:
@@ -80,9 +84,11 @@ def take_wider(context: FlusherContext, pinned: PinnedTable) -> None:
 def swap_columns(
     context: FlusherContext, columns_of: Callable[[Contract], tuple[Column, ...]], *, done: bool
 ) -> Contract | None:
-    """Write the next contract version with other columns, and return it.  Return None if the columns stay the same.
+    """Write the next contract version with other columns, and return it.  ``columns_of`` returns the columns, given
+    the newest contract.  Return None if these are the newest contract's columns.
 
-    ``done``: column types have changed.  Otherwise only the request to widen them has.
+    ``done``: the change is in the table already: types have changed.  Otherwise only a request to widen columns
+    changes.
     """
     family = contract_family(context.contract.making)
     made: list[Contract] = []

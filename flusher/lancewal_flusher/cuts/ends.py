@@ -1,9 +1,11 @@
-"""The ends of topics as positions of a cut: what Kafka's brokers have committed when they are asked.
+"""The committed ends of topics, as Kafka's brokers report them, as positions of a cut.
 
 Guarantees
- 1. All partitions of all topics are asked for at once.  Records of transactions that are open then lie behind the positions.
- 2. The topics are identified after that.  So the positions are of the topic that the contract means: else ``TopicReplaced``,
-    or ``PartitionCountChanged`` if it has partitions that the contract does not know.
+ 1. All partitions of all topics are asked for at once.  Records of transactions that are open then lie after the
+    positions, so the cut does not contain them.
+ 2. The topics are identified after the ends were read.  So the ends belong to the topic with the contract's topic id.
+    Otherwise ``TopicReplaced`` is raised, or ``PartitionCountChanged`` if the topic has another number of partitions
+    than the contract.
 """
 
 from __future__ import annotations

@@ -1,45 +1,53 @@
-"""Publish a moving cut: receipts of several tables, which change together for whoever reads the cut.
+"""Publish a moving cut: receipts of several tables, which are replaced together.  A *publication* is one state of the
+cut in the catalog, a *publisher* is the thread of a flusher that makes publications.
 
 Guarantees
- 1. All receipts of a publication are at positions that were asked for in one round, by ``cuts.positions``.  One swap of the
-    catalog replaces the publication before as a whole.
- 2. A cut never goes back, whoever publishes it and however long a publisher was paused.  Each publication has a greater
-    number than the one that it replaces, and no position of a table is lower.  A table that was made again, with another
-    uuid, begins anew.
- 3. A table gets a new receipt if its positions changed, or if its newest version is another one when the receipt is renewed.
-    Otherwise the receipt stays.  If no receipt and no table changed, nothing is published: the turn costs one query of the
-    catalog and one round of questions for positions, beside the looks of step 2.
- 4. A table that lags, or cannot be read, holds the cut back, and the turn names it.  With ``lagging: leave-out`` it is left
-    out.  A table that is not in the cut yet holds back only the first publication: it joins once it has what is asked for.
-    A table that was made again under its name is such a table.
- 5. An error of the catalog or of the brokers ends the turn, and nothing is published.  If it names a topic whose tables are
-    not in the cut yet, only these tables are left out.  Nothing is published either if the patterns name no table any more:
-    the cut stays as it is, and the error says so.  After a swap without an answer the next turn reads what is there.
- 6. Nothing is written except the swap.  A publisher may die anywhere: the cut is the one before or the new one.  A publisher
-    that is told to stop while it waits for tables publishes nothing more.
+ 1. All receipts of a publication are at positions that ``cuts.positions`` asked for at once.  One swap in the catalog
+    replaces the previous publication as a whole.
+ 2. A cut never goes back, whoever publishes it and however long a publisher was paused.  Each publication has a
+    greater number than the one that it replaces, and no position of a table is lower.  A table that was made again,
+    with another uuid, has no earlier positions.
+ 3. A table gets a new receipt if its positions changed, or if its newest version has changed when the receipt is
+    renewed.  Otherwise the receipt stays.  If no receipt and no table changed, nothing is published.  Such a turn
+    costs one query of the catalog and one request for all positions, beside the checks of step 2.
+ 4. A table that lags, or cannot be read, holds the cut back, and the turn names it.  With ``lagging: leave-out`` it
+    is left out.  A table that is not in the cut yet holds back only the first publication: it joins the cut once it
+    has reached the positions asked for.  A table that was made again under its name is such a table.
+ 5. An error of the catalog or of the brokers ends the turn, and nothing is published.  If the error names a topic
+    whose tables are not in the cut yet, only these tables are left out.  Nothing is published either if the patterns
+    no longer match any table: the cut stays as it is, and the error says so.  If a swap got no answer, the next turn
+    reads whether it took place.
+ 6. Nothing is written except the swap.  A publisher may die at any point: the catalog then has the previous
+    publication or the new one.  A publisher that is told to stop while it waits for tables publishes nothing more.
 
 Steps of a turn
- 1. Read the published cut.  If somebody else published it less than an interval ago, that one is as good: wait.
- 2. Look which tables the patterns name, and open or close tables accordingly (``open_tables``).  Look too whether each table
-    is still at its place, also one at rest.  Open those with a newer contract again: its windows tell when the receipt is
-    renewed.
- 3. Ask for positions in one round.  A position below one that was published before gives way to it: a broker may show an end
-    late.  Each turn asks, also one that waits for earlier positions: a topic may be gone meanwhile.
- 4. Wait until each table that changed has its positions: those of the cut for an interval, the others for half of it, all
-    for ``PATIENCE_S`` at least.  If some hold the cut back then, the next turn waits for the same positions again, if the
-    tables and their regions are the same.  So a table that is always late by the same time does not hold back the cut for
-    ever.
- 5. Find the receipt of each such table at its positions: the newest version that holds nothing after them.  A table that
-    took up partitions, or another topic, after step 3 has no receipt: the next turn opens it again, and asks.
- 6. Swap the new cut for the one of step 1.  If it is another one by now, nothing is written.
+ 1. Read the published cut.  If another process published it less than an interval (the setting ``every``) ago, this
+    turn publishes nothing and waits.
+ 2. Find the tables that match the patterns, and open or close tables accordingly (``open_tables``).  Check that each
+    table is still at its place, even if it gets no records.  Reopen tables that have a newer contract, because the
+    contract's windows tell when the receipt is renewed.
+ 3. Ask for all positions at once.  If a position is lower than a published one, the published one is used, because a
+    broker may report an old end.  A turn that waits for the positions of an earlier turn asks too, because a topic
+    may be gone.
+ 4. Wait until each table that changed has reached its positions.  The wait is one interval for tables of the cut,
+    half of it for tables that are not in the cut yet, and at least ``PATIENCE_S``.  The first publication waits one
+    interval for all.  If tables then hold the cut back, the next turn waits for the same positions again, as long as
+    the tables and their regions are the same.  So a table that always lags by the same time does not hold back the
+    cut for ever.
+ 5. Make the receipt of each such table at its positions: with the newest version that contains no record after them.
+    A table whose contract got partitions or another topic after step 3 gets no receipt.  The next turn reopens the
+    table, and asks again.
+ 6. Replace the publication of step 1 by the new one, by a swap.  If the catalog has another publication by now,
+    nothing is written.
 
-Requests of a turn in a folder: two for the cut, and one for the swap.  A table that changed costs about 12 if it has one page
-and one log.  Three of them read its state page, and two to four its log.  The others find its newest version, and look for a
-newer contract.  Each further second that the table lags costs some more.  The looks of step 2 come on top.
+Requests of a turn in a folder: two for the cut, and one for the swap.  A table that changed costs about 12 if it has
+one page and one log.  Three of them read its state page, and two to four its log.  The others find its newest
+version, and look for a newer contract.  Each second that the table lags costs some more.  The checks of step 2 are
+not counted here.
 
-The swap compares with the cut that was read before the positions were compared with it (steps 1, 3, 6).  So the positions in
-the catalog cannot have risen in between.  The process also remembers the greatest number and positions that it saw, since a
-database may lose its last change.
+The swap succeeds only if the catalog still has the publication of step 1, with whose positions step 3 compared.  So
+the positions in the catalog cannot have risen in between.  The process also remembers the greatest number and
+positions that it saw, since a database may lose its last change.
 """
 
 from __future__ import annotations
@@ -64,41 +72,45 @@ from lancewal_flusher.cuts.positions import CutAt, CutMember, PositionSource
 from lancewal_flusher.cuts.reached import lacking, lag_of
 
 SETTLE_S = 1.0
-"""Time between two looks whether tables have their positions, the first one included.  Ingest makes records durable within
-about a second, and each look costs requests."""
+"""Seconds before each check whether tables have reached their positions, also before the first.  Ingest makes records
+durable within about a second, and each check costs requests."""
 PATIENCE_S = 5.0
-"""Least time that a table gets for its positions.  Ingest needs a second or two.  With less time, a table that is always busy
-would never join, and would hold the cut back now and then."""
+"""Least time, in seconds, that a turn waits for a table to reach its positions.  Ingest needs a second or two.  With
+less time, a table that is always busy would never join the cut, and would sometimes hold it back."""
 RENEW_S = 600.0
 _NAMED = 5
 _RENEWED_OF_WINDOW = 8
-"""Part of the shorter window of a table after which its receipt is renewed.  A receipt is readable for the windows."""
+"""Divisor: a receipt is renewed after this part of the shorter of the table's windows.  A receipt stays readable for
+both windows."""
 
 
 @dataclass(frozen=True, slots=True)
 class CutTurn:
-    """Result of one attempt to publish a cut."""
+    """Result of one turn of a publisher."""
 
     cut: Cut | None
-    """The newest publication after the turn; None: there is none."""
+    """The newest publication after the turn; None if the cut was never published."""
     published: bool = False
-    """Whether this turn has published it."""
+    """Whether this turn has made the publication ``cut``."""
     current: bool = False
-    """Whether the cut has all that was asked for in this turn, at ``asked_ms``."""
+    """Whether the cut contains all records up to the positions of time ``asked_ms``, but for tables that are left
+    out."""
     asked_ms: int = 0
     held: Mapping[str, str] = field(default_factory=dict)
-    """Tables that hold the cut back, each with the reason."""
+    """Reason of each table that holds the cut back, by the table's name."""
     left_out: Mapping[str, str] = field(default_factory=dict)
-    """Tables that are not in the cut though its patterns name them, each with the reason."""
+    """Reason of each table that is left out of the cut although the cut's patterns match it, by the table's name."""
     again_s: float = 0.0
-    """Time until the next turn."""
+    """Seconds until the next turn."""
     short: Mapping[str, str] = field(default_factory=dict)
-    """Tables whose receipts may end before the next publication, each with the reason."""
+    """Reason of each table whose receipt may become unreadable before the next publication, by the table's name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Moments:
-    """Clock, new ids and pauses of a publisher of cuts.  A pause ends early when the process ends."""
+    """Clock, new ids and pauses of a publisher.  ``pause`` waits for some seconds.  It returns True at once if the
+    process ends.
+    """
 
     clock: Clock
     new_id: Callable[[], str]
@@ -108,8 +120,8 @@ class Moments:
 class MovingCut:
     """Publisher of one moving cut.  A thread of its own calls it repeatedly.
 
-    ``open_table`` opens the table of a catalog entry, and the stack closes it.  ``pause`` waits for some seconds.  It
-    returns True at once if the publisher must end.
+    ``wanted``: the cut's settings.  ``source`` gives the positions.  ``open_table`` opens the table of a catalog
+    entry, and registers its closing with the stack that it is given.
     """
 
     def __init__(
@@ -124,11 +136,12 @@ class MovingCut:
         self._catalog, self.wanted, self._source, self._tasks, self._moments = catalog, wanted, source, tasks, moments
         self._open = TablesOfCut(catalog, wanted.tables, open_table, tasks, moments.clock)
         self._seen: Cut | None = None
-        """The newest publication, by number, that this process saw."""
+        """The publication with the highest number that this process has read or made."""
         self._floor: dict[str, tuple[str, dict[Region, Position]]] = {}
-        """The uuid of each table, and its greatest positions in all publications that this process saw."""
+        """By table name: the table's uuid, and its highest positions in all publications that this process has read
+        or made."""
         self._parsed: dict[str, Mapping[Region, Position]] = {}
-        """Positions of each receipt of the publication that was read or made last, by the receipt's text."""
+        """Positions of each receipt in the publication that was read or made most recently, by the receipt's text."""
         self._waits_for: _Pending | None = None
 
     def close(self) -> None:
@@ -136,8 +149,8 @@ class MovingCut:
         self._open.close()
 
     def turn(self) -> CutTurn:
-        """Publish the cut if the tables have reached its positions.  Errors of the catalog and of the source are
-        raised.
+        """Run the steps of a turn: publish the cut if the tables reach the positions.  Raises errors of the catalog
+        and of the source.
 
         Raises ``InvalidInput`` if a kept cut has this name, or if no table matches the patterns.
         """
@@ -195,7 +208,9 @@ class MovingCut:
     # -- step 1 ---------------------------------------------------------------------------------------------------
 
     def _newer(self, found: Cut | None) -> Cut | None:
-        """Return the newest publication, and remember the positions of its tables."""
+        """Return the publication with the higher number, of ``found`` and the newest seen before.  Remember the
+        positions of the tables in ``found``.
+        """
         if found is None:
             return self._seen
         known = self._parsed
@@ -208,19 +223,21 @@ class MovingCut:
         return found if self._seen is None or found.number >= self._seen.number else self._seen
 
     def _published(self, name: str, table_uuid: str) -> Mapping[Region, Position]:
-        """Return the greatest positions at which this table was published under this name."""
+        """Return the highest published positions of the table with this name and uuid; empty if none are known."""
         uuid, floor = self._floor.get(name, (table_uuid, {}))
         return floor if uuid == table_uuid else {}
 
     def _others_age_s(self, before: Cut | None, found: Cut | None) -> float | None:
-        """Return how long ago somebody else published the cut, if that is less than an interval and was not known."""
+        """Return the age in seconds of a publication ``found`` that another process has made.  Return None if it is
+        not newer than ``before``, or is older than an interval.
+        """
         if found is None or (before is not None and found.number <= before.number):
             return None
         age_s = max(0.0, (self._moments.clock.now_ms() - found.asked_ms) / 1000)
         return age_s if age_s < self.wanted.every else None
 
     def _no_table(self, found: Cut | None) -> InvalidInput:
-        """Return the error of patterns that name no table: there is nothing to publish."""
+        """Return the error that says that the cut's patterns match no table."""
         stays = (
             ""
             if found is None
@@ -235,7 +252,9 @@ class MovingCut:
     # -- step 3 ---------------------------------------------------------------------------------------------------
 
     def _ask(self, found: Cut | None) -> CutAt | None:
-        """Return the positions of all tables that can be asked for.  None: a table with a fault holds the cut back."""
+        """Return the positions of all open tables, or those that an earlier turn still waits for.  Return None if a
+        table with a fault holds the cut back.
+        """
         at, members = None, list[CutMember]()
         while at is None:
             if any(self._holds(found, name) for name in self._open.faults):
@@ -263,7 +282,9 @@ class MovingCut:
         return kept.at
 
     def _not_back(self, members: Sequence[CutMember], at: CutAt) -> dict[str, Mapping[int, Position]]:
-        """Return the positions, none of them below what was published for any table of the same topic (guarantee 2)."""
+        """Return the positions ``at``, each raised to the highest position that was published for any table of the
+        same topic (guarantee 2).
+        """
         floor: dict[Region, Position] = {}
         for member in members:
             for region, position in self._published(member.name, member.contract.table_uuid).items():
@@ -279,7 +300,7 @@ class MovingCut:
     # -- step 4 ---------------------------------------------------------------------------------------------------
 
     def _changed(self, found: Cut | None, at: CutAt) -> list[CutMember]:
-        """Return the tables that need another receipt, or must show whether they do."""
+        """Return the tables that need a new receipt, or whose receipt is due to be renewed."""
         return [one.member for name, one in self._open.by_name.items() if self._is_due(found, one, at.of[name])]
 
     def _is_due(self, found: Cut | None, one: TableOfCut, at: Mapping[int, Position]) -> bool:
@@ -289,7 +310,7 @@ class MovingCut:
         return one.planned_at is None or self._moments.clock.monotonic() - one.planned_at >= renew_s
 
     def _moved(self, found: Cut | None, member: CutMember, at: Mapping[int, Position]) -> bool:
-        """Whether a table is not in the published cut at these positions."""
+        """Whether the publication ``found`` lacks the table, or has it at other positions or another address."""
         of = None if found is None else found.tables.get(member.name)
         if of is None or of.table_uuid != member.contract.table_uuid or of.uri != member.reads.uri:
             return True
@@ -297,9 +318,10 @@ class MovingCut:
         return any(published.get(region, 0) != at[region.partition] for region in member.contract.regions)
 
     def _await(self, found: Cut | None, changed: Sequence[CutMember], at: CutAt) -> dict[str, str] | None:
-        """Wait until the tables have their positions.  Return those that do not in time, each with the reason.
+        """Wait until the tables reach their positions.  Return the reason of each table that does not in time or has
+        a fault, by name.
 
-        None: the publisher must end, and nobody knows which tables are late."""
+        Return None if the publisher must end before it is known which tables are late."""
         clock = self._moments.clock
         began = clock.monotonic()
         late = dict(self._open.faults)
@@ -337,11 +359,11 @@ class MovingCut:
         return max(PATIENCE_S, self.wanted.every / (1 if found is None or self._is_in(found, name) else 2))
 
     def _holds(self, found: Cut | None, name: str) -> bool:
-        """Whether a table that lags holds the cut back (guarantee 4)."""
+        """Whether a late or unreadable table with this name holds the cut back (guarantee 4)."""
         return self.wanted.lagging == "hold" and (found is None or self._is_in(found, name))
 
     def _is_in(self, found: Cut | None, name: str) -> bool:
-        """Whether the cut has the table that the catalog has under this name, and not a former one."""
+        """Whether the cut contains the table that now has this name in the catalog, not a former table of this name."""
         of = None if found is None else found.tables.get(name)
         return of is not None and self._open.uuids.get(name) in (None, of.table_uuid)
 
@@ -352,7 +374,7 @@ class MovingCut:
         return CutTurn(found, held=held, left_out=left_out, again_s=again_s)
 
     def _left_s(self, began: float) -> float:
-        """Return the rest of the interval of a turn."""
+        """Return the seconds left of the interval of a turn that began at ``began``."""
         return max(0.0, self.wanted.every - (self._moments.clock.monotonic() - began))
 
     # -- steps 5 and 6 --------------------------------------------------------------------------------------------
@@ -371,7 +393,9 @@ class MovingCut:
     def _tables_of(
         self, found: Cut | None, receipts: Mapping[str, str], late: Mapping[str, str]
     ) -> dict[str, CutTable]:
-        """Return the entries of all tables that the cut is to have."""
+        """Return the tables of the next publication: those with a new receipt, and unchanged ones of ``found``.  Late
+        tables are left out.
+        """
         tables = {} if found is None else {n: of for n, of in found.tables.items() if n in self._open.by_name}
         for name, receipt in receipts.items():
             member = self._open.by_name[name].member
@@ -379,7 +403,7 @@ class MovingCut:
         return {name: of for name, of in sorted(tables.items()) if name not in late}
 
     def _made(self, found: Cut | None, at: CutAt, tables: dict[str, CutTable], late: Mapping[str, str]) -> Cut | None:
-        """Return the cut that replaces ``found``; None if nothing has changed."""
+        """Return the publication that replaces ``found``; None if nothing has changed."""
         seen = 0 if self._seen is None else self._seen.number
         if found is not None and found.number >= seen:
             same = tables == found.tables and late.keys() == found.left_out.keys() and at.holds == found.holds
@@ -399,19 +423,23 @@ class MovingCut:
         )
 
     def _swapped(self, found: Cut | None, cut: Cut) -> bool:
-        """Put the cut in place of ``found`` (step 6)."""
+        """Replace ``found`` by ``cut`` in the catalog (step 6).  Return False if the catalog no longer has ``found``.
+        """
         with point("cut.publish", cut=cut.name):
             return self._catalog.swap_cut(cut.name, found, cut)
 
 
 @dataclass(frozen=True, slots=True)
 class _Pending:
-    """Positions that tables have not reached yet, and the ``write_id`` of the publication at the time."""
+    """Positions for which the next turn waits too.  ``instead_of``: the ``write_id`` of the publication when they
+    were asked for.
+    """
 
     at: CutAt
     instead_of: str | None
     asked_for: Mapping[str, tuple[str | None, Sequence[Region]]]
-    """The identity of each table whose positions these are."""
+    """Identity (``_identity``) of each table that the positions are for, by name.  If an identity changes, new
+    positions are needed."""
 
 
 def _id(cut: Cut | None) -> str | None:
@@ -419,7 +447,7 @@ def _id(cut: Cut | None) -> str | None:
 
 
 def _identity(member: CutMember) -> tuple[str | None, Sequence[Region]]:
-    """Return what makes positions those of a table: its uuid and its regions."""
+    """Return the uuid and the regions of a table: positions are valid for the table as long as both stay the same."""
     return member.contract.table_uuid, member.contract.regions
 
 

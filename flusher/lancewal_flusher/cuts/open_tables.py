@@ -1,14 +1,17 @@
-"""The tables of a moving cut that are open, and those that cannot be.
+"""Keep the tables of a moving cut open, and note the errors of those that cannot be opened.  A *look* compares the
+open tables with the catalog.
 
 Guarantees
- 1. A table is open if a pattern of the cut names its entry in the catalog, and the entry is the one by which it was opened.
- 2. Each table that a pattern names is open, or has a fault.  A fault says why, and the next look opens the table again.
- 3. A look that an error of the catalog ends changes neither faults nor uuids.  A table with a fault would else leave the
-    cut unasked.
- 4. A store that does not answer says nothing about its table, which stays open.
+ 1. A table stays open only while its entry in the catalog matches a pattern of the cut, and has not changed since the
+    table was opened.
+ 2. Each table that matches a pattern is open, or has a fault: the text of the error.  The next look tries to open a
+    table with a fault.
+ 3. If an error of the catalog ends a look, faults and uuids stay as they were.  Otherwise a table with a fault would
+    drop out of the cut although nobody removed it.
+ 4. If a table's store does not answer a look, the table stays open.
 
-Every ``LOOK_S`` a look costs the list of the catalog, and two requests for each open table.  They ask for version 1 of the
-contract, and for the version after the known one.
+Every ``LOOK_S`` seconds a look lists the catalog, and sends two requests for each open table.  They ask for version 1
+of the contract, and for the version after the known one.
 """
 
 from __future__ import annotations
@@ -29,8 +32,8 @@ from lancewal_flusher.cuts.positions import CutMember, durable_now
 from lancewal_flusher.cuts.visible_positions import VisiblePositions
 
 LOOK_S = 60.0
-"""Time between two looks at the list of tables, and at each table, which costs two requests.  A list of 10,000 tables takes
-half a second."""
+"""Seconds between two looks at the catalog's list of tables, and at each open table, which costs two requests.  A
+list of 10,000 tables takes half a second."""
 
 
 @dataclass(slots=True)
@@ -42,13 +45,15 @@ class TableOfCut:
     stack: ExitStack
     visible: VisiblePositions
     reached: dict[int, Position] = field(default_factory=dict)
-    """Positions that are durable, by partition, as of the last looks."""
+    """Durable position of each partition, as last read."""
     planned_at: float | None = None
-    """When its receipt was last planned, by the monotonic clock."""
+    """When a receipt of the table was last made, in monotonic seconds; None if none was made."""
 
     @property
     def window_s(self) -> float:
-        """Time for which a receipt of the table is certainly readable."""
+        """Seconds for which a receipt of the table is certainly readable: the shorter of the history window and the
+        version window.
+        """
         return min(self.member.contract.history_window_s, self.member.contract.version_window_s)
 
     def is_outdated(self) -> bool:
@@ -62,8 +67,8 @@ class TableOfCut:
     def durable(self, wanted: Mapping[int, Position]) -> dict[int, Position]:
         """Return for each partition in ``wanted`` the position up to which a strong read sees records.
 
-        A partition that has reached its position is not looked up again.  That look would have to go back through the
-        segments of all others.
+        A partition that has reached its position in ``wanted`` is not read again.  Such a read would go back through
+        the segments of all other partitions.
         """
         regions = self.member.contract.regions
         left = [region for region in regions if self.reached.get(region.partition, -1) < wanted[region.partition]]
@@ -76,7 +81,9 @@ class TableOfCut:
 
 
 class TablesOfCut:
-    """The open tables of one cut.  ``open_table`` opens the table of a catalog entry, and the stack closes it."""
+    """The open tables of one cut.  ``open_table`` opens the table of a catalog entry, and registers its closing with
+    the stack that it is given.
+    """
 
     def __init__(
         self,
@@ -90,9 +97,10 @@ class TablesOfCut:
         self._tasks, self._clock = tasks, clock
         self.by_name: dict[str, TableOfCut] = {}
         self.faults: dict[str, str] = {}
-        """Tables that could not be opened or asked for, each with the error."""
+        """Error text of each table that could not be opened, checked or asked for positions, by name."""
         self.uuids: dict[str, str | None] = {}
-        """The uuid of each table at the last look, also of those that could not be opened; None: nobody knows it."""
+        """Uuid of each matching table at the last look, by name, also of tables that could not be opened; None if it
+        is unknown."""
         self._looked_at: float | None = None
 
     @property
@@ -105,15 +113,17 @@ class TablesOfCut:
             self._close(name)
 
     def fail(self, name: str, error: LancewalError) -> None:
-        """Note the error of a table, and close the table.  The next look opens it again, perhaps with a newer contract."""
+        """Record the error of a table as its fault, and close the table.  The next look opens it again, perhaps with
+        a newer contract.
+        """
         self.faults[name] = why(error)
         self._close(name)
 
     def look(self) -> None:
-        """Open the tables that match now, and close those that were dropped, forgotten or moved.
+        """Open the tables that match the patterns now, and close those that were dropped, forgotten or moved.
 
-        The catalog and the open tables are checked every ``LOOK_S``.  Calls in between only reopen tables that had
-        errors.
+        Every ``LOOK_S`` seconds a call reads the catalog and checks the open tables.  Calls in between do something
+        only if a table has a fault: they read the catalog, and open tables that are not open.
         """
         now = self._clock.monotonic()
         due = self._looked_at is None or now - self._looked_at >= LOOK_S
@@ -138,7 +148,9 @@ class TablesOfCut:
         self.uuids |= {name: one.member.contract.table_uuid for name, one in self.by_name.items()}
 
     def _look_at_tables(self) -> dict[str, str]:
-        """Close the tables that have a newer contract, and those that are gone.  Return the reason for each of the latter."""
+        """Close the open tables that have a newer contract, and those with an error.  Return the error's text for
+        each of the latter, by name.  A transient error closes no table.
+        """
         answers = self._tasks.map(lambda one: or_error(one.is_outdated), list(self.by_name.values()))
         faults: dict[str, str] = {}
         for name, answer in zip(list(self.by_name), answers, strict=True):

@@ -1,13 +1,16 @@
-"""The tables of a cut, and its positions: asked for in one round, for all tables.
+"""Open the tables of a cut, and ask for the cut's positions, for all tables at once.
 
 Guarantees
- 1. The positions of a topic are asked for once.  All tables of the topic are cut at them, so a record is in each of these
-    tables or in none.
- 2. They are asked for after the call began.  What was acknowledged before lies below them.
- 3. ``took_ms`` is the time from the first question to the last answer.  Records of two topics may differ by as much.
+ 1. The positions of a topic are asked for once, and hold for all tables of the topic.  So a cut contains a record in
+    each of these tables or in none.
+ 2. The positions are asked for after the call began.  Records that were acknowledged before the call lie before the
+    positions.
+ 3. ``took_ms`` is the time from the first question to the last answer.  The positions of two topics may be that far
+    apart in time.
 
-``PositionSource`` is the door to what gives positions.  The ends of topics hold ``positions``.  A source that knows the last
-complete transaction holds ``transactions``: none of them is cut in two.
+A ``PositionSource`` gives the positions.  Its ``holds`` says what a cut keeps together.  Ends of topics have
+``positions``.  A source that knows the newest complete transaction has ``transactions``: the cut contains each
+transaction whole or not at all.
 """
 
 from __future__ import annotations
@@ -35,12 +38,12 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 ByTopic: TypeAlias = Mapping[str, Mapping[int, Position]]
-"""Positions by topic and partition."""
+"""Positions by topic, then by partition."""
 
 
 @dataclass(frozen=True, slots=True)
 class CutMember:
-    """A table of a cut, with its name in the catalog.  ``reads`` reads the same table as ``context``."""
+    """An open table of a cut.  ``name``: its name in the catalog.  ``reads`` reads the same table as ``context``."""
 
     name: str
     context: FlusherContext
@@ -63,9 +66,10 @@ def open_member(
     cache_bytes_max: int,
     observed: Callable[[ObjectStore], ObjectStore] = lambda store: store,
 ) -> CutMember:
-    """Open the table of a catalog entry.  ``stack`` closes it.  ``observed`` wraps its store.  Errors name the table.
+    """Open the table of a catalog entry.  ``stack`` closes it.  ``observed`` returns a store that stands for the
+    table's store, for example to count requests.  Errors name the table.
 
-    ``cache_bytes_max`` limits the unmerged segments that are kept in memory for its reads.
+    ``cache_bytes_max``: most bytes of unmerged segments that the table's reads keep in memory.
     """
     from lancewal_reader.table import reads_of
 
@@ -85,8 +89,8 @@ def open_member(
 class PositionSource:
     """Source of the positions of a cut.
 
-    ``positions`` gets one contract of each topic.  It returns a position for each partition of the topic, or raises an
-    error.
+    ``positions`` gets one contract for each topic.  It returns a position for each partition of these topics, or
+    raises an error.  ``holds``: as in the module docstring.
     """
 
     positions: Callable[[Sequence[Contract]], ByTopic]
@@ -100,7 +104,7 @@ class CutAt:
     of: Mapping[str, Mapping[int, Position]]
     holds: Holds
     asked_ms: int
-    """When the round began, in milliseconds since 1970."""
+    """When the positions were asked for, in milliseconds since 1970."""
     took_ms: int
 
 
@@ -119,8 +123,7 @@ def ask(source: PositionSource, members: Sequence[CutMember]) -> CutAt:
 def durable(members: Sequence[CutMember], tasks: Tasks) -> CutAt:
     """Return the positions that are durable now.  If several tables have the same topic, the lowest position counts.
 
-    No broker is asked.  Raises ``InvalidInput`` in the cases of ``ask``, and errors of a strong read, with the table's
-    name.
+    No broker is asked.  Raises ``InvalidInput`` as ``ask`` does, and errors of strong reads, with the table's name.
     """
     groups = _by_topic(members)
     reached, asked_ms, took_ms = _timed(members, lambda: tasks.map(durable_of, members))
@@ -148,7 +151,7 @@ def durable_now(member: CutMember) -> dict[int, Position]:
 
 
 def durable_of(member: CutMember) -> dict[int, Position]:
-    """Return ``durable_now`` of a table.  Errors name the table."""
+    """Return the positions of ``durable_now``.  Errors name the table."""
     try:
         return durable_now(member)
     except LancewalError as error:
@@ -168,7 +171,9 @@ def _of_all(positions: Mapping[int, Position], contract: Contract) -> dict[int, 
 
 
 def _by_topic(members: Sequence[CutMember]) -> list[list[CutMember]]:
-    """Return the tables of each topic.  Raises ``InvalidInput`` if two of them do not mean the same topic."""
+    """Group the tables by topic.  Raises ``InvalidInput`` if two tables name a topic with different topic ids or
+    numbers of partitions.
+    """
     groups: dict[str, list[CutMember]] = {}
     for member in members:
         groups.setdefault(member.contract.topic, []).append(member)

@@ -1,11 +1,11 @@
-"""Publish the moving cuts of the settings, beside everything else that a flusher does.
+"""Publish the moving cuts of the settings, in threads of the flusher.
 
 Guarantees
- 1. Each cut has a thread of its own.  No turn of a table and no end of the process waits for one.
- 2. After any error of a turn, the turn is tried again after an interval, and status shows the error.  The log shows the first
-    error of each kind.  Nothing else changes: merges go on, and the process is ready.
- 3. Metrics and status show the age of each cut, and the tables that hold it back.  The log names these tables once for each
-    change of them.
+ 1. Each cut has a thread of its own.  Neither the turns of tables nor the end of the process wait for such a thread.
+ 2. If a turn fails, the publisher retries it after an interval, and status shows the error.  The log shows an error
+    if its kind differs from that of the error before.  Merges go on, and the process stays ready.
+ 3. Metrics and status show the age of each cut, and the tables that hold it back.  The log names these tables again
+    only if other tables hold the cut back.
 """
 
 from __future__ import annotations
@@ -31,9 +31,10 @@ from lancewal_flusher.event_table import FlusherEvents
 from lancewal_flusher.open import Threads
 
 AT_ONCE = 8
-"""Tables that are looked at, or planned, at the same time."""
+"""How many tables of a cut are checked, or planned for a receipt, at the same time."""
 CACHE_BYTES_MAX = 4 << 20
-"""Most bytes of unmerged segments that are kept in memory for each table.  Without them each turn fetches them again."""
+"""Most bytes of unmerged segments that are kept in memory for each table of a cut.  Without this cache each turn
+would fetch the segments again."""
 _NAMED = 5
 
 
@@ -50,8 +51,8 @@ class PublishingObserver(Protocol):
 
 
 class Publisher:
-    """Publisher of one cut.  ``run`` is the work of a thread, in which ``made`` makes the cut.  The stack ends what
-    ``made`` has started.
+    """Publisher of one cut.  A thread calls ``run``, which calls ``made`` to get the ``MovingCut``.  ``made`` gets a
+    function that pauses, and a stack that closes what ``made`` has started.
     """
 
     def __init__(
@@ -65,12 +66,12 @@ class Publisher:
         self.name, self._every_s, self._made, self._shown, self._clock = name, every_s, made, shown, clock
         self._began_ms = clock.now_ms()
         self._as_of_ms: int | None = None
-        """Time as of which the cut has what was asked for; None before the first turn that tells."""
+        """Time (ms since 1970) of the positions that the cut has reached; None until a turn has told it."""
         self._held_since: dict[str, float] = {}
         self._left_out: frozenset[str] = frozenset()
         self._failed = ""
         self.problem: str | None = None
-        """Why the cut is not as new as it should be; None if it is."""
+        """Text that says why the cut is outdated, or may become unreadable; None if there is no problem."""
 
     def run(self, over: threading.Event) -> None:
         """Publish the cut until ``over`` is set."""
@@ -128,7 +129,9 @@ class Publisher:
             self.problem = f"cut {self.name} may become unreadable between two publications: {short}. Lower its `every`"
 
     def _take_time(self, turn: CutTurn) -> None:
-        """Take the time as of which the cut is.  At first a cut that is held back is as old as its publication says."""
+        """Update the time of the positions that the cut has reached.  If the first turns hold the cut back, this is
+        the time in its publication.
+        """
         now_ms, known = self._clock.now_ms(), self._as_of_ms
         if turn.current:
             # The clock of another flusher may be ahead: its time would hide for so long that the cut grows old.

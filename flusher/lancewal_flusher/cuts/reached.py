@@ -2,13 +2,14 @@
 
 Guarantees
  1. The wait is over once a strong read of each table sees up to its positions.  Records above them do not matter.
- 2. The wait ends at one time for all tables, however many of them lag.
- 3. If a table does not come so far in time, the error names each table and partition that lags.  Tables with stopped
-    partitions come first, then those whose ingest is paused, those that did not move at all, and those that are only late.
-    Whether a table moved is told from its positions when the wait began, also if other tables took up the threads.
+ 2. All tables have the same deadline, however many of them lag.
+ 3. If a table misses the deadline, the error names the tables and partitions that lag, up to five of each.  Tables
+    with stopped partitions come first, then those whose ingest is paused, those that did not move at all, and those
+    that are only late.  Whether a table moved is told by its positions when the wait began, even if other tables
+    occupied the threads meanwhile.
 
-A partition counts as stopped if the table's newest version says so, with the reason.  Other reasons are in the memory of
-the owner alone, so its partition has only not moved.
+A partition counts as stopped if the table's newest version says so, with the reason.  Other reasons for a stop are
+known only to the owner's process.  Such a partition counts as one that did not move.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ _NAMED = 5
 
 @dataclass(frozen=True, slots=True)
 class Lag:
-    """A table that has not reached its positions.  ``lacks`` has for each such partition the position reached and the
-    one wanted.
+    """A table that has not reached its positions.  ``lacks``: for each partition that lags, the position reached and
+    the one wanted.  ``rank``: the order in messages, lowest first.
     """
 
     name: str
@@ -85,7 +86,7 @@ def await_reached(members: Sequence[CutMember], at: CutAt, timeout_s: float, tas
 
 
 def lacking(reached: Mapping[int, Position], wanted: Mapping[int, Position]) -> dict[int, tuple[Position, Position]]:
-    """Return for each partition that lags the position reached and the one wanted."""
+    """Return the partitions that lag, each with the position reached and the one wanted."""
     return {p: (reached[p], at) for p, at in wanted.items() if reached[p] < at}
 
 
@@ -94,7 +95,8 @@ def lag_of(
 ) -> Lag | None:
     """Return the lag of a table, with its cause; None if the table has reached its positions.
 
-    ``now`` has the positions reached, and ``first`` those of an earlier look, or None.
+    ``now``: the positions reached.  ``first``: positions reached earlier, which show whether the table moves, or
+    None.
     """
     lacks = lacking(now, wanted)
     if not lacks:
@@ -117,7 +119,9 @@ def lag_of(
 def _await(
     member: CutMember, wanted: Mapping[int, Position], first: Mapping[int, Position], timeout_s: float
 ) -> Lag | None:
-    """Wait for one table that had reached ``first``; return its lag if it does not come so far in time."""
+    """Wait until one table reaches ``wanted``.  Return its lag if it does not in time.  ``first``: the positions
+    reached before the wait.
+    """
     from lancewal_reader.point.read_options import read_options
     from lancewal_reader.point.token import Token
     from lancewal_reader.reading.reads import wanted_of

@@ -1,8 +1,10 @@
-"""The positions that a strong read begun now would see, followed cheaply, for measurements that read no row.
+"""The positions up to which a strong read that begins now would see, for callers that read no rows.  Repeated calls
+are cheap.
 
-A region that is handed over is seen up to the end of its newest generation.  A region that is open is seen up to what
-its log holds (``wal.tail``).  The positions are those of a strong plan, without what a plan has to prove before it
-reads.  They never say more than a plan covers, and perhaps less, a moment longer.
+If a region's newest generation has ended, the region is visible up to the end of that generation.  If it is OPEN, the
+region is visible up to the end of its entries in the log (``wal.tail``).  A strong plan also proves its positions
+before it reads; this module does not.  Its positions are never higher than those of a plan, but may be lower for a
+moment.
 """
 
 from __future__ import annotations
@@ -18,10 +20,11 @@ from lancewal_core.store.object_store import ObjectStore
 from lancewal_core.wal.tail import LogTail
 
 INDEX_S = 1.0
-"""Seconds for which a region state counts as the newest: a region that is handed over meanwhile is seen that much later."""
+"""Seconds for which a region state that was read is reused.  A change of the state, such as a hand over, is seen that
+much later."""
 
 SELDOM_S = 5.0
-"""Seconds after which a busy region has most likely another state."""
+"""Seconds after which the state of a busy region has most likely changed."""
 
 
 @dataclass(slots=True)
@@ -32,7 +35,7 @@ class VisiblePositions:
     states: RegionStates
     clock: Clock
     seldom: bool = False
-    """Whether many seconds pass between two looks, so that as few requests as can be count more than their rounds."""
+    """Whether calls are many seconds apart.  If so, few requests matter more than few rounds of requests."""
     _read_at: float = float("-inf")
     _known: dict[Region, RegionState] = field(default_factory=dict)
     _tails: dict[LogId, LogTail] = field(default_factory=dict)
