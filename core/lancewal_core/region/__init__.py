@@ -7,5 +7,7 @@ writes the ``flush_files`` of generations that have ended, many in one call.  Ro
 ``generation_entries`` in the log.  ``flushes`` describes a flush.  ``durable_position`` and ``loss_record`` say where
 ingest goes on, and ``end_region`` ends a region's OPEN generation.
 
+In a call for many regions, the *answer* of a region is its own result, or the error that concerns this region alone.
+
 May import: errors, names, names.proto, process, region.flushes, region.pages, rows, store, table, wal.
 """

@@ -1,4 +1,4 @@
-"""Durable positions of regions, and whether they have had a row, read without changing a region."""
+"""Find the durable positions of regions, and which regions have had no row.  No region is changed."""
 
 from __future__ import annotations
 
@@ -31,9 +31,12 @@ def durable_positions(opened: OpenedTable, regions: Collection[Region]) -> dict[
 
 
 def rejected_without_row(opened: OpenedTable, regions: Collection[Region]) -> dict[Region, NoRowYet | None]:
-    """Return the rejected records of each region without a row.  None: the region has had a row, or that is not known.
+    """Return the number and kind of the rejected records of each region that has had no row.  None: the region has
+    had a row, or that is not known.
 
-    Errors, and what an owner at work may add, are as with ``durable_positions``."""
+    Errors are those of ``durable_positions``.  While an owner is at work, it may have written rows, or rejected more
+    records, by the time the caller uses the result.
+    """
     states = opened.states.read(regions)
     return {region: _rejected(opened, region, states.get(region)) for region in regions}
 
@@ -63,7 +66,8 @@ def _rejected(opened: OpenedTable, region: Region, state: RegionState | None) ->
 
 
 def _entries(opened: OpenedTable, region: Region, newest: GenerationRecord) -> list[EntryHeader] | None:
-    """Return the entries of an OPEN generation; None if its log was trimmed, because the region has gone on."""
+    """Return the entries of an OPEN generation.  None if its log was trimmed and the region's state no longer has
+    this record: the caller reads the state again."""
     walk_log = partial(walk_trailers, opened.store, opened.tasks, newest.log)
     walked = confirm_end(opened.store, walk_log(newest.first_sequence), walk_log)
     if walked.later is not None:

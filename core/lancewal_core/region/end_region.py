@@ -1,4 +1,4 @@
-"""Ending the OPEN generations of regions, whether their owners are dead, frozen or at work.
+"""End the OPEN generations of regions, whether their owners are dead, frozen or at work.
 
 Guarantees
  1. ``end_generations`` ends the logs first, then says where the generations end: nothing more becomes durable in these
@@ -115,13 +115,12 @@ def _went_on(opened: OpenedTable, region: Region, record: GenerationRecord, erro
         return newer
     if newer is not None and record in newer.generations:
         return error  # nothing from its first segment on was trimmed
-    return region.error(OwnershipLost, "another process went on with it")
+    return region.error(OwnershipLost, "another process has continued this region")
 
 
 def ended_at(region: Region, record: GenerationRecord, walked: Walk[Trailer], now_ms: int) -> Ended | StoreInconsistent:
     """Return the end of an OPEN generation, or the error ``StoreInconsistent`` if its entries have a gap.  ``walked``
-    goes from its first segment, or an earlier one, to the end of its log.
-    """
+    goes from the generation's first segment, or an earlier one, to the end of the log."""
     segments = [s for s in walked.segments if s.sequence >= record.first_sequence]
     entries = [e for s in segments for e in s.entries if e.region == region and e.first >= record.first]
     position = record.first

@@ -21,7 +21,7 @@ Steps
  2. Write the flush into a folder of its own.  Small generations share one flush.
  3. Compare-and-swap SEALED -> FLUSHED.
 
-Rounds of requests, as counted: 3 ("flush all partitions").
+Rounds of requests: 3 (docs/reference/requests.md, "flush all partitions").
 """
 
 from __future__ import annotations
@@ -90,9 +90,9 @@ class Flushing:
     """Flushes that were written or failed, and the swaps of state pages that are still running."""
 
     answers: dict[Region, Answer] = field(default_factory=dict)
-    """Answers of regions that are not swapped."""
+    """Answers of the regions for which no swap was started: None, or an error of reading or writing."""
     swaps: list[Task[dict[Region, Answer]]] = field(default_factory=list)
-    """Swaps under way, each with the answers of a page."""
+    """Running swaps, one for each state page.  The result of a swap has the answers of its regions."""
 
     def begin(self, opened: OpenedTable, flushable: Seq[Flushable], new_id: Callable[[], str]) -> None:
         """Write these generations, and start to swap their states."""
@@ -145,9 +145,10 @@ def _mark(
 def _together(opened: OpenedTable, flushable: Seq[Flushable]) -> list[list[Flushable]]:
     """Group generations into flushes; return the generations of each flush.
 
-    All generations of a flush have the columns of one contract.  Generations without records have a flush of their own.
-    So a merge that leaves one of them out still adopts the file of the others.  Damage of the flush without records
-    holds up no other generation."""
+    All generations of a flush have the columns of one contract.  Generations without records have a flush of their
+    own.  A merge that leaves such a generation out still adopts the file of the others.  Damage of that flush holds
+    up no other generation.
+    """
     small: dict[tuple[str | None, bool], list[Flushable]] = {}
     large = []
     for one in flushable:
@@ -243,8 +244,8 @@ def _from_logs(
 def _content_of(
     opened: OpenedTable, region: Region, record: GenerationRecord, entries: Seq[Entry] | None
 ) -> Content | None:
-    """Return the content of a generation from its entries, which are read from its log if they are None.  The result is None
-    if another process was faster to flush, rebuild or merge the generation."""
+    """Return the content of a generation from its entries.  If ``entries`` is None, read them from the log.  The
+    result is None if another process was faster to flush, rebuild or merge the generation."""
     if entries is None:
         try:
             entries = kept_entries(opened, region, record)
@@ -255,10 +256,12 @@ def _content_of(
 
 
 def folded_content(opened: OpenedTable, rows: Seq[pa.RecordBatch], versions: Seq[int], newest: int) -> Content:
-    """Fold the rows of a generation, with the columns of the newest contract that its entries name.
+    """Fold the rows of a generation.  The result has the columns of contract version ``newest``, the newest one that
+    the entries name.
 
-    So a read of the flush shows what a read of the entries shows, whatever contract this process works by.  ``versions``
-    are those of the contract under which the rows were written."""
+    So a read of the flush shows what a read of the entries shows, whatever contract this process works by.
+    ``versions``: for each batch of ``rows``, the contract version under which it was written.
+    """
     contract = opened.contract_of(newest)
     by_it = replace(opened, contract=contract)
     name = "a generation that is flushed"
@@ -284,8 +287,8 @@ def replace_flush(
     content: Content,
     new_id: Callable[[], str],
 ) -> FlushedGeneration | None:
-    """Replace the flush of a FLUSHED generation by one of ``content``; None if another process replaced or merged it
-    first."""
+    """Replace the flush of a FLUSHED generation by a new flush of ``content``.  Return None if another process
+    replaced or merged the flush first."""
     old = record.flush
     if old is None:
         raise ValueError(f"generation {record.generation} of {region.name} has no flush to rebuild")

@@ -8,9 +8,10 @@ MemTables.
   Only Lance reads the data files, so for these the manifest has the checksum of each generation's keys
   (``key_checksum``): a changed key would hide another key's row.
 
-Each attempt writes into a folder of its own, so attempts never meet; the compare-and-swap to FLUSHED keeps one.  A
-reader gets what was folded, or ``ObjectMissing`` / ``ObjectCorrupt`` naming the object.  One kind of damage is not
-found: a value outside the key in a data file, changed so that it still decodes.
+Each attempt writes into a folder of its own, so no two attempts write the same object.  The compare-and-swap to FLUSHED
+keeps one of them.  A reader gets what was folded, or an error that names the object, ``ObjectMissing`` or
+``ObjectCorrupt``.  One kind of damage is not found: a value outside the key in a data file, changed so that it still
+decodes.
 """
 
 from __future__ import annotations
@@ -122,7 +123,7 @@ def _part(one: Flushable, deletes: Stretch | None, patches: Stretch | None) -> F
 
 
 def read_flushes(store: ObjectStore, tasks: Tasks, keys: Collection[str]) -> dict[str, Flush | Corrupt]:
-    """Read manifests side by side, each once; return them by their keys.  A fault of one manifest is its answer alone."""
+    """Return each manifest by its key, or the error of a damaged one.  Manifests are read side by side, each once."""
     wanted = sorted(keys)
     found = tasks.map(lambda key: or_corrupt(lambda: read_flush(store, key)), wanted) if wanted else ()
     return dict(zip(wanted, found, strict=True))
@@ -135,8 +136,9 @@ def read_each(
 ) -> list[T | Corrupt | None]:
     """Return the result of ``read`` for the flush of each generation; None for a generation that names no flush.
 
-    Manifests are read in one round and contents in another.  A flush that generations share is read once: ``read`` gets
-    the parts of one flush in its order.  A fault of one generation is that generation's answer alone.
+    Manifests are read in one round and contents in another.  A flush that generations share is read once.  ``read``
+    gets the parts of one flush, in the order of the flush, and returns a result or an error for each part.  A fault
+    of one generation affects only its own result.
     """
     flushes = read_flushes(opened.store, opened.tasks, {r.flush for _, r in generations if r.flush is not None})
     answers: dict[tuple[Region, Generation], T | Corrupt] = {}
@@ -177,7 +179,7 @@ def _own_rows(flushed: FlushedGeneration, read: pa.Table, schema: RowSchema) -> 
     name = flushed.region.name
     for field in read.schema:
         if not field.nullable and read.column(field.name).null_count:
-            raise _damaged(flushed, f"hold nulls in {field.name!r}")
+            raise _damaged(flushed, f"hold nulls in column {field.name!r}")
     if read.num_rows != flushed.rows:
         raise _damaged(flushed, f"hold {read.num_rows} rows of region {name} instead of {flushed.rows}")
     if key_sum(read.select(schema.key.names)) != flushed.keys_crc32c:
@@ -320,24 +322,23 @@ def decode_side(data: bytes, file: SideFile, schema: pa.Schema) -> pa.Table:
 
 
 def with_columns(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Return rows that were read with the types of ``schema``.  Raises ``ObjectCorrupt``, or an error of Arrow, if they
-    have other columns, or nulls where there may be none.
-    """
+    """Return ``rows``, cast to the types of ``schema``.  Raises ``ObjectCorrupt``, or an error of Arrow, if they have
+    other columns, or nulls where the schema allows none."""
     if rows.schema.names != schema.names:
-        raise ObjectCorrupt(f"expected the columns {schema.names}")
+        raise ObjectCorrupt(f"it has the columns {rows.schema.names} instead of {schema.names}")
     found = rows.cast(schema)
     found.validate(full=True)
     for field in schema:
         if not field.nullable and found.column(field.name).null_count:
-            raise ObjectCorrupt(f"{field.name!r} holds nulls")
+            raise ObjectCorrupt(f"column {field.name!r} holds nulls")
     return found
 
 
 def side_rows(data: bytes, rows: int | None = None) -> pa.Table:
-    """Return the ``rows`` rows of one stream of a side file.
+    """Return the ``rows`` rows of one stream of a side file.  With None, any number of rows is accepted.
 
-    Raise ``ObjectCorrupt``, or an error of Arrow, before anything is decompressed that the stream's bytes could not
-    hold, or that is larger than ``SIDE_FILE_ROWS_BYTES_MAX``.
+    Raises ``ObjectCorrupt``, or an error of Arrow, before anything is decompressed whose declared size is impossible
+    for the stream's bytes, or is above ``SIDE_FILE_ROWS_BYTES_MAX``.
     """
     declared = declared_stream(pa.py_buffer(data))
     if declared.raw_bytes > min(LZ4_RATIO_MAX * len(data), SIDE_FILE_ROWS_BYTES_MAX):
@@ -346,7 +347,7 @@ def side_rows(data: bytes, rows: int | None = None) -> pa.Table:
             "size"
         )
     if rows is not None and declared.rows != rows:
-        raise ObjectCorrupt(f"a side file declares {declared.rows} rows, and the flush's manifest says {rows}")
+        raise ObjectCorrupt(f"a side file declares {declared.rows} rows, but the flush's manifest says {rows}")
     with pa.ipc.open_stream(data) as reader:
         read = reader.read_all()
     read.validate(full=True)
@@ -354,7 +355,8 @@ def side_rows(data: bytes, rows: int | None = None) -> pa.Table:
 
 
 def _put(store: ObjectStore, key: str, data: bytes) -> None:
-    """Put an object of a flush.  Without a verdict the attempt is given up; the next one writes into another folder."""
+    """Put an object of a flush.  If the outcome is unknown, ``StoreUnavailable`` ends this attempt.  The next attempt
+    writes into another folder."""
     if isinstance(put_new(store, key, data), Lost):
         raise ObjectCorrupt(
             f"another object lies at {key}, in a folder whose random name only this attempt to write a flush knows",

@@ -6,7 +6,7 @@ position to its next without a gap.
 ``entries_of`` reads the entries of one generation.  An entry that is missing may have been trimmed meanwhile.  Only
 the region's state tells, so ``kept_entries`` reads that state too.  ``headers_of`` reads only the headers of entries,
 without their rows, for several generations that lie in the same segments.  ``entries_together`` reads the entries of
-several generations of one log.  Both read each segment once.
+several generations of one log.  The latter two read each segment once.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from lancewal_core.wal.walk import walk, walk_trailers
 
 E = TypeVar("E", bound=Described)
 _SEGMENTS_AT_ONCE = 32
-"""Most segments that are read before their memory is measured."""
+"""Most segments that are read at once.  After that the memory of their entries is measured."""
 _SEGMENTS_FIRST = 2
-"""Number of segments that are read first.  In a log that was written to catch up, each segment may take half of the
-allowed memory."""
+"""Number of segments that are read first.  If the log's writer was catching up with Kafka, each segment may take half
+of the allowed memory."""
 
 
 class InLog(Protocol):
-    """Place of a generation in a log: its record, or the part of it that a plan keeps."""
+    """Place of a generation in a log: the generation's record, or the fields of it that a plan keeps."""
 
     @property
     def generation(self) -> Generation: ...
@@ -77,7 +77,8 @@ def headers_of(opened: OpenedTable, generations: Seq[tuple[Region, InLog]]) -> l
 
 
 def _chain(region: Region, record: InLog, found: Iterable[E], end: Sequence) -> list[E] | PlanStale:
-    """Return the generation's entries, of those found in its log before ``end``; the error unless they are complete."""
+    """Return the entries of the generation among ``found``, which are entries of its log before segment ``end``.
+    Return ``PlanStale`` if one is missing."""
     entries = [e for e in found if e.region == region and _is_of(record, e)]
     if record.next is None or not is_chain(entries, record.first, record.next):
         shown = f"{entries[0].first} to {entries[-1].next} in {len(entries)} entries" if entries else "no entry"
@@ -91,15 +92,16 @@ def _chain(region: Region, record: InLog, found: Iterable[E], end: Sequence) -> 
 
 
 def _is_of(record: InLog, entry: Described) -> bool:
-    """Return whether an entry of its region is one of the generation's."""
+    """Return whether ``entry``, which is of the same region, belongs to the generation."""
     return record.next is not None and record.first <= entry.first < record.next
 
 
 def kept_entries(opened: OpenedTable, region: Region, record: GenerationRecord) -> list[Entry]:
-    """Return ``entries_of`` a generation whose record the caller is about to change, by a flush, a rebuild or a merge.
+    """Return ``entries_of`` a generation whose record the caller is about to change, by a flush, a rebuild or a
+    merge.
 
-    ``PlanStale`` means that the region's state has this record no more, since another process was faster.  ``Corrupt``
-    names the damaged or lost object of the log.
+    ``PlanStale`` means that the region's state no longer has this record, since another process was faster.
+    ``Corrupt`` names the damaged or lost object of the log.
     """
     try:
         return entries_of(opened, region, record)
@@ -121,8 +123,9 @@ def entries_together(
     """Return the entries of as many of these generations of one log as ``bytes_max`` has room for, at least of the
     first.
 
-    The answer is None for a generation that could not be read together with others.  The caller must read it alone
-    (``kept_entries``)."""
+    A generation without room is not in the result.  The answer is None for a generation that could not be read
+    together with others.  The caller must read it alone (``kept_entries``).
+    """
     found: dict[Region, list[Entry]] = {region: [] for region in records}
     at = 0
     step, kept = _SEGMENTS_FIRST, 0

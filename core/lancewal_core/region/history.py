@@ -42,7 +42,8 @@ from lancewal_core.store.object_store import ObjectInfo, ObjectStore
 from lancewal_core.table.watermarks import InForce
 
 _READS = 3
-"""Most times that state and pages are read until they fit together.  Garbage collection may trim between two reads."""
+"""Most attempts to read a state and history pages that fit together.  Garbage collection may trim between reading the
+state and reading the pages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,7 @@ class History:
 
     @property
     def generations(self) -> tuple[GenerationRecord, ...]:
-        """Everything above the trimmed boundary, oldest first."""
+        """All generations above the trimmed boundary, oldest first."""
         known = {r.generation: r for _, page in self.pages for r in page}
         known |= {r.generation: r for r in self.state.generations}
         return tuple(r for _, r in sorted(known.items()) if r.generation > self.state.trimmed_generation)
@@ -95,12 +96,13 @@ class KnownPages:
 
 @dataclass(frozen=True, slots=True)
 class SoundHistories:
-    """Histories of the regions that a process has claimed.  For ``damaged`` regions nothing is known."""
+    """Histories of the regions that a process has claimed, and the fault of each region whose state or history pages
+    are damaged."""
 
     of: Mapping[Region, History]
     damaged: Mapping[Region, Corrupt]
     former: Mapping[Region, History] = field(default_factory=dict)
-    """Generations of former topics that subscriptions hold."""
+    """Histories of regions of former topics of the table, with the generations that subscriptions still need."""
 
 
 def check_reaches(region: Region, state: RegionState | None, in_force: InForce) -> None:
@@ -142,8 +144,8 @@ def read_histories(opened: OpenedTable, regions: Collection[Region], in_force: I
 def read_sound_histories(
     opened: OpenedTable, regions: Collection[Region], in_force: InForce, known: KnownPages | None = None
 ) -> SoundHistories:
-    """Read the histories of claimed regions; damage of a region is that region's answer alone.  ``known`` has the pages
-    that the caller read before."""
+    """Read the histories of claimed regions.  Damage of a region affects only its own answer.  ``known`` is a cache
+    of pages that the caller read before."""
     known = KnownPages(0) if known is None else known
     asked = list(regions)
     sound = opened.states.read_sound(asked)
@@ -203,8 +205,9 @@ def pages_of(
     listed: Iterable[ObjectInfo] | None = None,
     known: KnownPages | None = None,
 ) -> Iterator[tuple[str, tuple[GenerationRecord, ...]]]:
-    """Yield the history pages of a region with their object keys, oldest first.  ``listed`` is their listing; with None
-    the store is listed now.  Pages that end at or below generation ``above`` are not read."""
+    """Yield the history pages of a region with their object keys, oldest first.  Pages that end at or below
+    generation ``above`` are not read.  ``listed`` is a listing of the pages; with None the store is listed now.
+    ``known`` is a cache of pages."""
     known = KnownPages(0) if known is None else known
     if listed is None:
         listed = store.list(paths.history_prefix(region, making))

@@ -32,7 +32,7 @@ def _key_of_a_segment(text: str) -> str:
 
 
 class LossRecord(StoredVersion):
-    """Lost offsets [first, next), and who accepted the loss when."""
+    """Offsets [first, next) that are lost, who accepted the loss, and when."""
 
     what = "loss record"
     format: Version1 = 1
@@ -40,7 +40,7 @@ class LossRecord(StoredVersion):
     next: int = Field(ge=1)
     accepted_at_ms: int
     accepted_by: Word
-    """Owner id of the command."""
+    """Random id of the command that accepted the loss.  The command claims the region with this id as its owner."""
     kind: Literal["offsets", "tombstones", "replaced"] = "offsets"
     """Kind of the loss.  ``offsets``: none of the records is in a table.  ``tombstones``: deletes among them may be
     lost.  ``replaced``: Kafka ended at ``first`` while [first, next) was durable; records that Kafka gets there later
@@ -82,8 +82,8 @@ def read_losses(store: ObjectStore, region: Region, making: Making | None) -> tu
 def behind_losses(losses: Sequence[LossRecord], at: Position) -> Position:
     """Return the first position at or after ``at`` that no accepted loss of the kind ``offsets`` covers.
 
-    ``losses`` must be in the order of ``read_losses``.  Losses of ``tombstones`` are ignored, because the other records
-    at their positions exist.
+    ``losses`` must be in the order of ``read_losses``.  Losses of other kinds do not count: at their positions there
+    are records that ingest reads, or that are durable.
     """
     for loss in losses:
         if loss.kind == "offsets" and loss.first <= at < loss.next:
@@ -92,5 +92,6 @@ def behind_losses(losses: Sequence[LossRecord], at: Position) -> Position:
 
 
 def replaced_below(losses: Sequence[LossRecord]) -> Position:
-    """Return the position below which Kafka may have different records than those that were read; 0 if there is none."""
+    """Return the position below which Kafka may have other records than those that were read; 0 if there is no loss
+    of the kind ``replaced``."""
     return Position(max((loss.next for loss in losses if loss.kind == "replaced"), default=0))

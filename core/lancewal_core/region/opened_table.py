@@ -1,4 +1,5 @@
-"""An open table: the store, the Lance table, the clock and all else through which the protocols of every part act."""
+"""An open table: the store, the Lance table, the clock and everything else that code of each part needs to act on the
+table."""
 
 from __future__ import annotations
 
@@ -30,7 +31,8 @@ Rows = TypeVar("Rows")
 
 @dataclass(frozen=True, slots=True)
 class OpenedTable:
-    """An open table, made by ``lancewal_core.open``, or by a test on twins.  The context of each part extends it."""
+    """An open table, made by ``lancewal_core.open``, or by a test over fakes.  The context of each part extends this
+    class."""
 
     store: ObjectStore
     table: StoredTable
@@ -68,7 +70,8 @@ class OpenedTable:
         return self.contract.rows
 
     def contract_of(self, version: int) -> Contract:
-        """Return the contract of this version number, which rows name.
+        """Return the contract with this version number.  Rows name the contract version under which they were
+        written.
 
         Raises ``ContractChanged`` if it is newer than the contract known here, and has other columns.
         """
@@ -87,7 +90,7 @@ class OpenedTable:
         return self._written(flushed.contract_version)
 
     def _written(self, version: int) -> RowSchema:
-        """Return the columns of a version of the contract.  If they are those of the newest one, nothing is read."""
+        """Return the columns of a version of the contract.  No object is read if they are those of ``contract``."""
         same = self.contract.columns_version <= version < self.contract.version
         return self.contract.rows if same else self.contract_of(version).rows
 
@@ -116,8 +119,8 @@ class OpenedTable:
         return self.states.read(self.contract.regions)
 
     def read_sound_states(self) -> Sound:
-        """Read the newest states of all regions but the damaged ones, and the faults of these, for work that treats
-        each region alone."""
+        """Read the newest state of each region, or its fault if it is damaged, for work that treats each region
+        alone."""
         return self.states.read_sound(self.contract.regions)
 
 

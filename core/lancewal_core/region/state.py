@@ -7,8 +7,8 @@ A change of a region's state is a compare-and-swap of the page that holds it (``
 3. Any changed, missing or added byte is found: the message ends with a crc32c of everything before it.
 4. A format version that this release does not know raises ``FormatUnknown``; such a message is never partly read.
 
-Until a region has a row, its state counts the rejected records (``no_row_yet``).  A release that does not know the count
-drops it, and a state without it counts as one of a region with a row.
+Until a region has a row, its state counts the rejected records (``no_row_yet``).  A release that does not know the
+count drops it.  A state without the count is taken for that of a region with a row.
 
 On the wire this is the protobuf message ``MemWalIndexDetails`` (``proto/mem_wal.proto``); the checksum is an ordinary
 last field, so any protobuf reader can read the message.  History pages, which hold MERGED generations that left the
@@ -52,8 +52,8 @@ _Message = mem_wal_pb2.MemWalIndexDetails
 
 
 class GenerationState(Enum):
-    """State of a generation; the values are those of the wire.  Each state leads to the next one alone.  One more change,
-    MERGED to FLUSHED, needs a person's decision: ``revived``."""
+    """State of a generation, with the value that stored states have for it.  Each state leads only to the next one.
+    One more change, MERGED to FLUSHED, needs a person's decision (``transitions.revived``)."""
 
     OPEN = 0
     SEALED = 1
@@ -79,30 +79,34 @@ class GenerationRecord:
     log: LogId
     first: Position
     next: Position | None
-    """``None`` while OPEN."""
+    """Position after the generation's last entry; ``None`` while OPEN."""
     first_sequence: Sequence
     end_sequence: Sequence | None
     """Segments ``[first_sequence, end_sequence)`` of ``log`` may hold its entries; ``None`` while OPEN."""
     flush: str | None
-    """Object key of the manifest of its flush, from FLUSHED on."""
+    """Object key of the manifest of its flush; ``None`` before FLUSHED."""
     merged_version: TableVersion | None
-    """The table version that merged it, once MERGED."""
+    """Table version that merged the generation; ``None`` before MERGED."""
     merged_at_ms: int | None
-    """Time of the mark MERGED, in milliseconds since 1970, by the clock of the process that set the mark.  The two
-    times below have the same form."""
+    """Time at which the record became MERGED, in milliseconds since 1970, by the clock of the process that wrote it;
+    ``None`` before that."""
     sealed_at_ms: int | None = None
-    """Time of the mark SEALED; ``None`` while OPEN, and if a repair rebuilt the record."""
+    """Time at which the record became SEALED, in milliseconds since 1970, by the clock of the process that wrote it.
+    ``None`` while OPEN, and if a repair rebuilt the record."""
     flushed_at_ms: int | None = None
-    """Time of the first mark FLUSHED; ``None`` before that, and if a repair rebuilt the record."""
+    """Time at which the record first became FLUSHED, in milliseconds since 1970, by the clock of the process that
+    wrote it.  ``None`` before that, and if a repair rebuilt the record."""
     record_times: RecordTimes | None = None
-    """Times of the rows of its entries; ``None`` while OPEN, if there are no rows, and if a repair could not find the
-    times."""
+    """Lowest and highest record time of the generation's rows.  ``None`` while OPEN, if there are no rows, and if a
+    repair could not find the times."""
 
     @property
     def record_time_max_ms(self) -> int | None:
-        """Highest record time of its rows; ``NO_ROW_MS`` if it has no rows, None if the time is not known.
+        """Highest record time of the generation's rows; ``NO_ROW_MS`` if there are no rows, None if the time is not
+        known.
 
-        A process that seals a generation writes both the time of sealing and, if there are rows, their times.
+        Sealing writes the time of sealing, and record times only if there are rows.  A record with the first and
+        without the second therefore has no rows.
         """
         if self.record_times is not None:
             return self.record_times.max_ms
@@ -113,8 +117,8 @@ class GenerationRecord:
         return self.first_sequence <= sequence and (self.end_sequence is None or sequence < self.end_sequence)
 
     def problems(self) -> Iterator[str]:
-        """Yield the faults of the record: fields that the state does not allow, or lacks.  Texts are made for faults alone,
-        since this runs for each generation of a thousand regions."""
+        """Yield the faults of the record: fields that its state does not allow, or lacks.  No text is built for a
+        sound record, since this runs for each generation of a thousand regions."""
         reached = self.state.value
         sealed, flushed, merged = reached >= _SEALED, reached >= _FLUSHED, reached >= _MERGED
         end = self.first if self.next is None else self.next
@@ -126,23 +130,23 @@ class GenerationRecord:
         if not is_word(self.log):
             yield f"its log {self.log[:60]!a} is not an identifier: {FORM}"
         if (self.next is not None) != sealed:
-            yield "it must have a next position from SEALED on, not before"
+            yield "it has a next position before SEALED, or none from SEALED on"
         if (self.end_sequence is not None) != sealed:
-            yield "it must have an end sequence from SEALED on, not before"
+            yield "it has an end sequence before SEALED, or none from SEALED on"
         if (self.flush is not None) != flushed:
-            yield "it must have a flush from FLUSHED on, not before"
+            yield "it has a flush before FLUSHED, or none from FLUSHED on"
         if self.flush == "":
             yield "its flush has an empty key"
         if (self.merged_version is not None) != merged:
-            yield "it must have a merged version when MERGED, not before"
+            yield "it has a merged version before MERGED, or is MERGED without one"
         if self.merged_version is not None and self.merged_version < 1:
             yield "table versions are numbered from 1"
         if (self.merged_at_ms is not None) != merged:
-            yield "it must have a merge time when MERGED, not before"
+            yield "it has a merge time before MERGED, or is MERGED without one"
         if self.sealed_at_ms is not None and not sealed:
-            yield "it must not have a time of sealing before SEALED"
+            yield "it has a time of sealing, but is OPEN"
         if self.flushed_at_ms is not None and not flushed:
-            yield "it must not have a time of flushing before FLUSHED"
+            yield "it has a time of flushing before FLUSHED"
         if self.record_times is not None and self.first >= end:
             yield "it has record times, but covers no position"
         if not _is_range(self.record_times):
@@ -169,15 +173,15 @@ class RegionState:
     """Newest trimmed generation: it and all before it may have lost their WAL entries and flushes.  0: nothing is
     trimmed."""
     trimmed: Position
-    """Position at which the trimmed generation ends."""
+    """Position at which the generation ``trimmed_generation`` ends."""
     write_id: str
-    """Unique for each attempted write: tells a lost reply from a lost race."""
+    """Unique for each attempted write.  By it a writer tells a lost reply from a lost race."""
     trimmed_record_time_max_ms: int | None = None
     """Highest record time of all trimmed rows, ``NO_ROW_MS`` if the trimmed generations have no rows.  None if the time
     is not known, or nothing is trimmed."""
     no_row_yet: NoRowYet | None = None
-    """Rejected records of all generations but the OPEN one, while none of these has a row.  None: one has, or it is not
-    known."""
+    """Rejected records of all generations but the OPEN one, as long as none of these generations has a row.  None:
+    one of them has a row, or that is not known."""
 
     @property
     def newest(self) -> GenerationRecord | None:
@@ -244,7 +248,7 @@ class HistoryPage:
 
 
 _Encoded: TypeAlias = Mapping[int, tuple["_Message.MemWal", GenerationRecord]]
-"""Generations by number: each as it is in a message, and as its record."""
+"""Each generation by its number: the protobuf message, and the record that was decoded from it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,7 +263,8 @@ class Before:
     state: RegionState
 
     def encoded(self, region: Region) -> _Encoded:
-        """Return each generation by number; an empty mapping if the state is of another region."""
+        """Return the protobuf message and the record of each generation, by its number; nothing if the state is of
+        another region."""
         if region != self.state.region:
             return {}
         messages = _Message.FromString(self.data[:-_CHECKSUM_SIZE]).mem_wal_list
@@ -462,10 +467,14 @@ def _decode_generation(mem_wal: _Message.MemWal, region_name: str, where: str) -
     if log is None:
         raise _corrupt(where, f"generation {number} has the WAL location {mem_wal.wal_location!r}, which names no log")
     if mem_wal.wal_entries:
-        raise _corrupt(where, f"generation {number} names its entries, which follow from its positions")
+        raise _corrupt(where, f"generation {number} lists its entries, which a stored state never does")
     state = _BY_VALUE.get(mem_wal.state)
     if state is None:
-        raise FormatUnknown(f"{where}: generation {number} has the unknown state {mem_wal.state}", object=where)
+        raise FormatUnknown(
+            f"{where}: generation {number} has state {mem_wal.state}, which this release does not know: upgrade "
+            "lancewal",
+            object=where,
+        )
     times = None
     if mem_wal.HasField("record_time_min_ms"):
         times = RecordTimes(mem_wal.record_time_min_ms, mem_wal.record_time_max_ms)
@@ -524,7 +533,7 @@ def _unseal(data: bytes, where: str, content: _Message.Content) -> _Message:
     if message.format_version != FORMAT_VERSION:
         raise FormatUnknown(
             f"{where}: region state format version {message.format_version} is not read by this release, "
-            f"which knows {FORMAT_VERSION}: update lancewal",
+            f"which knows {FORMAT_VERSION}: upgrade lancewal",
             object=where,
         )
     if message.content != content:

@@ -1,8 +1,8 @@
-"""Reading and swapping the states of regions, which lie in pages (``pages``).  One call takes many regions; each has
+"""Read and swap the states of regions, which lie in pages (``pages``).  One call takes many regions; each has
 its own answer.
 
 Guarantees
- 1. All regions of a page are read with one look for the page's newest version, and are swapped together.
+ 1. All regions of a page are read with one search for the page's newest version, and are swapped together.
  2. Each region is decided separately, on the very version that the swap follows.  A fault of a region's decision or
     record is the answer of that region alone.  A fault of a page is the answer of the page's regions.  All other
     regions are read, or swapped, nevertheless.
@@ -43,20 +43,22 @@ OPENED_BELOW = PAGE_BYTES_MAX // 3
 Generations of a larger page must become FLUSHED and MERGED first.  Until they leave the page, these changes about
 double its size."""
 _BEYOND_GROWN = 2
-"""Version numbers to ask for beyond a page's last growth: the absent number at the end, and one for a page that grows
-faster."""
+"""Version numbers to ask for in addition to the number of versions that the page gained lately.  One finds the absent
+number at the end, the other allows for a page that grows faster."""
 _AHEAD_MAX = 8
 
 
 class PageLook(Enum):
-    """Ways to look for the newest version of a page, starting from the version that was read last.  All find it."""
+    """Ways to search for the newest version of a page, starting from the version that was read last.  Each finds it."""
 
     AHEAD = "ahead"
-    """In one round: ask for as many numbers as the page has grown lately."""
+    """Ask in one round for two version numbers more than the page has gained lately, at most 8.  If it has gained
+    none, ask for one."""
     AGAIN = "again"
-    """After a moment, in which most likely nothing is new: ask for the next number alone."""
+    """Ask for the next version number alone.  Fits a caller that read the page a moment ago and expects no change."""
     SELDOM = "seldom"
-    """After many versions: list the newest, and read it.  This takes three requests, one after the other."""
+    """List the newest version, and read it: three requests, one after the other.  Fits a caller that has not read the
+    page for many versions."""
 
 
 def page_family(page: Page) -> Family:
@@ -104,9 +106,8 @@ change."""
 
 
 class Swap(NamedTuple):
-    """Result of a swap.  With ``ours``, the decided state was stored, and ``found`` is that state.  Otherwise nothing
-    was written, because ``Decide`` returned None for the state ``found``.
-    """
+    """Result of a swap.  If ``ours`` is true, the decided state was stored, and ``found`` is that state.  Otherwise
+    nothing was written, because ``Decide`` returned None for the state ``found``."""
 
     ours: bool
     found: RegionState | None
@@ -133,8 +134,8 @@ class _PageRead:
     before: dict[Region, Before] = field(default_factory=dict)
     """Earlier states of regions whose records are not decoded in this version yet."""
     damaged: set[Region] = field(default_factory=set)
-    """Damaged regions met so far.  While there are any, the page is read again, since somebody may restore the object
-    at the same key."""
+    """Regions whose records were found damaged.  While there are any, the page is read again, since somebody may
+    restore the object at the same key."""
 
     @property
     def known_whole(self) -> KnownPage | None:
@@ -160,8 +161,8 @@ class _PageRead:
 
 
 class RegionStates:
-    """States of regions in the store.  The version of each page that was read last is remembered, and the next look
-    begins there.
+    """States of regions in the store.  The version of each page that was read last is remembered, and the next search
+    for the newest version begins there.
 
     ``read_each`` and ``swap_each`` answer each region separately.  ``read`` and ``swap`` raise the first error among
     these answers, after all regions are done.
@@ -205,7 +206,8 @@ class RegionStates:
         return self._by_page(regions, partial(self._read_in, look=look))
 
     def read_sound(self, regions: Collection[Region]) -> Sound:
-        """Read as ``read`` does, but return damage as the answer of the damaged regions.  Any other error is raised."""
+        """Read as ``read`` does, but return the faults of damaged regions in ``Sound.damaged``.  Any other error is
+        raised."""
         states: dict[Region, RegionState] = {}
         damaged: dict[Region, Corrupt] = {}
         for region, answer in self.read_each(regions).items():
@@ -216,8 +218,8 @@ class RegionStates:
         return Sound(states, damaged)
 
     def swap(self, decisions: Mapping[Region, Decide]) -> dict[Region, Swap]:
-        """Compare-and-swap each region; return an answer for each, in their order.  A ``Decide`` may be called several
-        times.
+        """Compare-and-swap each region; return the result for each, in their order.  A ``Decide`` may be called
+        several times.
 
         Raise ``ObjectTooLarge`` if a generation would be opened in a page that has no room for another one
         (``OPENED_BELOW``).
@@ -225,8 +227,8 @@ class RegionStates:
         return {region: or_raised(answer) for region, answer in self.swap_each(decisions).items()}
 
     def swap_each(self, decisions: Mapping[Region, Decide]) -> dict[Region, Swap | LancewalError]:
-        """Swap as ``swap`` does, but return an error as the answer of its region.  After an error without a verdict,
-        the region's change may have landed or not."""
+        """Swap as ``swap`` does, but return an error as the answer of its region.  After ``StoreUnavailable`` the
+        region's change may have landed or not."""
 
         def of_page(page: Page, regions: Collection[Region]) -> dict[Region, Swap | LancewalError]:
             return self._swap(page, {region: decisions[region] for region in regions})
@@ -319,7 +321,8 @@ class RegionStates:
         regions: Collection[Region],
         of_page: Callable[[Page, Collection[Region]], dict[Region, T | LancewalError]],
     ) -> dict[Region, T | LancewalError]:
-        """Return the answers for all regions, in their order.  An error of a page is the answer of each of its regions."""
+        """Return the answers for all regions, in their order.  The error of a page is the answer of each of its
+        regions."""
         pages: dict[Page, list[Region]] = {}
         for region in regions:
             pages.setdefault(Page.of(region, self._per_page, self._making), []).append(region)
@@ -409,7 +412,8 @@ def _opens(state: RegionState, found: RegionState | None) -> bool:
 def _from_before(
     before: _PageRead | None, content: StatePage
 ) -> tuple[dict[Region, RegionState], dict[Region, Before]]:
-    """Return the states decoded before whose records are unchanged, and the states before of the other records."""
+    """Return two groups of regions.  The first has states that were decoded before and whose records are unchanged.
+    The second has the earlier states of regions whose records changed."""
     same: dict[Region, RegionState] = {}
     if before is None:
         return same, {}

@@ -42,11 +42,11 @@ class Ended:
     next: Position
     end_sequence: Sequence
     record_times: RecordTimes | None
-    """Times of its entries' rows."""
+    """Lowest and highest record time of the rows of its entries; None if there are no rows."""
     at_ms: int
     """Time when the end was found, by the clock of the process that ended it, which writes the state SEALED."""
     no_row: NoRowYet | None = None
-    """Rejected records of its entries; None if one of them has a row, or it is not known."""
+    """Rejected records of its entries; None if one of the entries has a row, or that is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,10 @@ def claim(
     """
     newest = state.newest
     if newest is None:
-        raise StoreInconsistent(f"state of region {state.region.name} has no generation", region=state.region.name)
+        raise StoreInconsistent(
+            f"state of region {state.region.name} has no generation; rebuild it: `lancewal repair region`",
+            region=state.region.name,
+        )
     sealed = state
     if newest.state is GenerationState.OPEN:
         retired = None if ended is None else retire(state, ended, write_id)
@@ -107,7 +110,7 @@ def claim(
     if first is None:
         raise StoreInconsistent(
             f"state of region {state.region.name}: generation {newest.generation} is {newest.state.name} and has no next "
-            "position (`lancewal repair region`)",
+            "position; rebuild the state: `lancewal repair region`",
             region=state.region.name,
         )
     opened = _open_record(newest.generation + 1, first, claimant)
@@ -116,7 +119,8 @@ def claim(
 
 
 def retire(state: RegionState, ended: Ended, write_id: str) -> RegionState | None:
-    """SEAL the OPEN generation that ``ended`` describes, and open none.  This is a hand-over done for its owner."""
+    """SEAL the OPEN generation that ``ended`` describes, and open none.  The effect is that of a hand-over by the
+    owner."""
     newest = state.newest
     if newest is None or newest.state is not GenerationState.OPEN:
         return None
@@ -226,9 +230,9 @@ def trim(
     from the state.
 
     ``paged`` are generations that left the state; their record times count for ``trimmed_record_time_max_ms``.  The
-    newest generation always stays in the state: it says where the region continues.  The change is declined if the
-    state has another record of a generation than when the boundary was chosen.  Then the generation was taken back
-    after a restore.
+    newest generation always stays in the state: it says where the region continues.  Return None if one of the
+    dropped generations is not MERGED, or ``boundary`` differs from the state's record.  Then a decision after a
+    restore has changed the generation since.
     """
     if (
         boundary.generation <= state.trimmed_generation
@@ -255,7 +259,8 @@ def trim(
 
 
 def _trimmed_time(state: RegionState, boundary: Generation, known: Mapping[Generation, GenerationRecord]) -> int | None:
-    """Return the highest record time of what was trimmed before and is trimmed now; None if one of them is not known."""
+    """Return the highest record time of all rows that are trimmed, before this change or by it.  Return None if the
+    time of one of these generations is not known."""
     before = state.trimmed_record_time_max_ms if state.trimmed_generation else NO_ROW_MS
     going = [known.get(Generation(number)) for number in range(state.trimmed_generation + 1, boundary + 1)]
     times = [before, *(None if record is None else record.record_time_max_ms for record in going)]

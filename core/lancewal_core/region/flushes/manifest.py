@@ -48,23 +48,24 @@ class Stretch:
 
 @dataclass(frozen=True, slots=True)
 class FlushPart:
-    """One generation, as in the manifest."""
+    """One generation of one region, as the manifest describes it."""
 
     region: Region
     generation: Generation
     first: Position
     next: Position
     rows: int
-    """Number of keys in state Row."""
+    """Number of keys in state Row.  Their rows are in the data files."""
     deletes: Stretch | None
     patches: Stretch | None
     keys_crc32c: int
-    """Checksum of the rows' keys."""
+    """Checksum of the keys in state Row, in the order of their rows (``key_checksum.key_sum``)."""
     sealed_at_ms: int | None = None
     record_times: RecordTimes | None = None
-    """Times of the rows.  This and the field above are those of the generation's record."""
+    """Lowest and highest record time of the generation's rows; None if it has no rows, or the times are not known.
+    ``record_times`` and ``sealed_at_ms`` are copied from the generation's record."""
     repaired: bool = False
-    """True if ``lancewal repair segment`` made the flush: then the log does not have all records that were folded."""
+    """True if ``lancewal repair segment`` made the flush: some records that were folded are not in the log."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,19 +78,20 @@ class SideFile(Stretch):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlushedGeneration(FlushPart):
-    """One part of a flush with its place there: a flushed MemTable."""
+    """One part of a flush, and where its content lies in the files of the flush."""
 
     key: str
     """Key of the manifest."""
     contract_version: int
     fragments: tuple[str, ...]
-    """Data files of the whole flush."""
+    """Lance fragments of the whole flush as JSON, each with one data file."""
     parts: int
     """Number of parts of the flush."""
     rows_from: int
-    """Number of rows in the data files before those of this part."""
+    """Number of rows in the flush's data files that lie before the rows of this part."""
     rows_bytes: int
-    """Bytes of the data files; for shared files approximately the share of this part."""
+    """Bytes of the flush's data files.  If the flush has several parts: about this part's share of the bytes, by its
+    number of rows."""
     deletes: SideFile | None
     patches: SideFile | None
 
@@ -105,7 +107,7 @@ class FlushedGeneration(FlushPart):
 
     @property
     def nbytes(self) -> int:
-        """Stored bytes of its content."""
+        """Stored bytes of the generation's rows, deletes and patches."""
         return self.rows_bytes + sum(side.size for side in (self.deletes, self.patches) if side is not None)
 
 
@@ -120,7 +122,7 @@ class Flush:
 
     @cached_property
     def generations(self) -> tuple[FlushedGeneration, ...]:
-        """All parts, in their order."""
+        """All parts in the order of the manifest, each with its place in the files."""
         name = flush_name(self.key)
         rows, starts = 0, Counter[FlushFile]()
         nbytes, all_rows = sum(map(fragment_bytes, self.fragments)), sum(part.rows for part in self.parts)
@@ -181,7 +183,7 @@ def flush_name(key: str) -> str:
 
 
 def read_flush(store: ObjectStore, key: str) -> Flush:
-    """Read a manifest; ``ObjectMissing``, ``ObjectCorrupt`` or ``FormatUnknown`` names its key."""
+    """Read a manifest.  ``ObjectMissing``, ``ObjectCorrupt`` or ``FormatUnknown`` names its key."""
     data = store.get(key)
     if data is None:
         raise ObjectMissing(f"{key} is missing", object=key)
@@ -194,7 +196,7 @@ def read_flushed_generation(store: ObjectStore, key: str, region: Region, genera
 
 
 def decode_flush(data: bytes, key: str) -> Flush:
-    """Inverse of ``encode_flush``; ``ObjectCorrupt`` or ``FormatUnknown``."""
+    """Inverse of ``encode_flush``.  Raises ``ObjectCorrupt`` or ``FormatUnknown``."""
     try:
         outer = JsonObject.parse(data)
         content = outer.inner("flush")
@@ -225,7 +227,7 @@ def _flush(content: JsonObject, key: str) -> Flush:
     if len({(part.region, part.generation) for part in parts}) != len(parts) or not parts:
         raise JsonFault("the manifest has no parts, or lists one generation twice")
     if sum(part.rows for part in parts) != sum(map(fragment_rows, fragments)):
-        raise JsonFault("its parts have another number of rows than its data files")
+        raise JsonFault("its parts do not have as many rows as its data files")
     for file, stretches in (
         (FlushFile.DELETES, [p.deletes for p in parts]),
         (FlushFile.PATCHES, [p.patches for p in parts]),

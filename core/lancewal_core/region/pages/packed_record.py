@@ -48,9 +48,9 @@ def unpack_record(record: bytes) -> bytes:
     try:
         data: bytes = pa.decompress(record[_HEAD.size :], decompressed_size=size, codec="zstd", asbytes=True)
     except (pa.ArrowException, OSError) as error:
-        raise RecordBroken(f"a record does not unpack: {error}") from error
+        raise RecordBroken(f"a record cannot be unpacked: {error}") from error
     if len(data) != size:
-        raise RecordBroken(f"a record unpacks to {len(data)} bytes, and says {size}")
+        raise RecordBroken(f"a record unpacks to {len(data)} bytes, but declares {size}")
     return data
 
 

@@ -54,9 +54,9 @@ SLOW_S = 60.0
 _STEPS = 3
 """Number of versions found one after the other before a listing is asked for the rest."""
 _MORE = 4
-"""Numbers to ask for at once, after a newer version than the known one was found."""
+"""Smallest number of further version numbers to ask for at once, after a newer version than the known one was found."""
 _LISTINGS = 4
-"""Times that a listing which cannot be right is asked again."""
+"""Most listings that are asked for, while each of them is empty, names a version that is gone, or took too long."""
 _LOST_BEFORE_PAUSE = 3
 _LOST_PAUSE_S = 0.05
 
@@ -109,7 +109,7 @@ _ONE = Ahead(1)
 
 @dataclass(frozen=True, slots=True)
 class PageSwapped(Generic[V]):
-    """The swap landed: the stored version has our value."""
+    """The swap landed: the stored version has ``value``, the result of ``decide``."""
 
     known: KnownPage
     value: V
@@ -178,7 +178,8 @@ def swap(
 
 @dataclass(frozen=True, slots=True)
 class _Race:
-    """Another object lies at the number.  A caller that continues from it checks whether it counts (guarantee 3)."""
+    """Another process's object, ``found``, lies at the number where ``ours`` was put.  A caller that continues from
+    it checks whether it counts (guarantee 3)."""
 
     found: bytes
     ours: bytes
@@ -266,7 +267,8 @@ def _by_listing(store: ObjectStore, family: Family, clock: Clock, *, exists: boo
 
 
 def _upward(store: ObjectStore, family: Family, clock: Clock, version: int) -> KnownPage | None:
-    """Return the newest version, looked for from ``version`` upward, which a listing showed; None if ``version`` is gone."""
+    """Return the newest version.  The search goes upward from ``version``, which a listing showed; None if that
+    version is gone."""
     while True:
         asked = ClockMoment.now(clock)
         following = store.get(family.key(version + 1))

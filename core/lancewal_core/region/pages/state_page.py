@@ -166,7 +166,7 @@ def _head(data: bytes, where: str) -> tuple[_Head, int]:
     if head.format_version != FORMAT_VERSION:
         raise FormatUnknown(
             f"{where}: state page format version {head.format_version} is not read by this release, "
-            f"which knows {FORMAT_VERSION}: update lancewal",
+            f"which knows {FORMAT_VERSION}: upgrade lancewal",
             object=where,
         )
     return head, end
