@@ -4,7 +4,9 @@ Each entry of the WAL names its contract version.  Nobody knows that of an entry
 region take up versions in their order, so it lies between those of the entries around it.
 
 Guarantees
- 1. ``repair`` and ``verify`` ask the same versions, in the same order: a repaired segment is no difference.
+ 1. ``repair`` and ``verify`` ask the same versions, in the same order, if the entries around the lost segment are in its
+    log.  A repaired segment is then no difference.  ``repair`` knows no entries of other logs.  Next to the border of
+    a log it may ask newer versions too, and ``verify`` may report a record as different.
  2. A record's row is the one by the newest version under which it is a row.
 """
 

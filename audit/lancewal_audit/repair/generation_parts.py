@@ -56,18 +56,22 @@ def parts_of(
 ) -> tuple[Part, ...]:
     """Return the parts of a generation, in order (guarantee 1).  ``survey``: its log, None if no object of it is left."""
     parts: list[Part] = []
-    at, before = record.first, None
+    at, before, after = record.first, None, None
     for piece in () if survey is None else survey.pieces[region]:
-        outside = piece.first < at or (record.next is not None and piece.first >= record.next)
-        if outside or piece.sequence < record.first_sequence:
+        version, earlier = piece.contract_version, piece.sequence < record.first_sequence
+        if not earlier and record.next is not None and piece.first >= record.next:
+            after = version
+            break
+        if piece.first < record.first:
+            before = version
+        if earlier or piece.first < at:
             continue
-        version = piece.contract_version
         if piece.first > at:
             parts.append(Gap(at, piece.first, versions_between(context, before, version)))
         parts.append(_entry(context, region, piece) or Gap(piece.first, piece.next, (version,)))
         at, before = piece.next, version
     if record.next is not None and at < record.next:
-        parts.append(Gap(at, record.next, versions_between(context, before, None)))
+        parts.append(Gap(at, record.next, versions_between(context, before, after)))
     return tuple(parts)
 
 

@@ -22,6 +22,7 @@ from lancewal_core.names.ids import Sequence as Number
 from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.settings.load import Settings
 from lancewal_ingest.decode.value_decoder import NO_SCHEMAS
+from lancewal_ingest.regions.flush_queue import FlushQueue
 from lancewal_kafka.records import Records
 from lancewal_reader.point.receipt import receipt_of
 from lancewal_reader.table import open_table
@@ -225,6 +226,35 @@ def test_a_repaired_segment_beside_a_change_of_columns_is_no_difference(
     assert repair(pipeline, path)
     if which == 0 and how != "its rows":  # else an entry or a trailer says its version
         pipeline.oracle["r0", 9] = {**pipeline._nulls("r0", 9), "note": "early"}
+    pipeline.merge_all()
+    check_strong(pipeline)
+    report = verify(pipeline, monkeypatch, "both")
+    assert report.counts == {}, report_text(report)
+    pipeline.close()
+
+
+def test_the_end_of_a_generation_is_repaired_by_the_versions_of_the_entries_around_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if one of them is of the next generation: columns that came later decide no record of the gap."""
+    pipeline = Pipeline(tmp_path, COLUMNS, partitions=1, seal_rows=4, on_unknown_column="ignore")
+    with monkeypatch.context() as patched:
+        patched.setattr(FlushQueue, "advance", lambda self: None)  # else nothing needs the segment
+        for id in range(4):
+            pipeline.produced("upsert", "r0", id, {"a": 0, "extra": "early"})
+            pipeline.oracle["r0", id] = {**pipeline._nulls("r0", id), "a": 0}
+            pipeline.ingest()
+        for id, column in enumerate(("note", "extra")):
+            pipeline.change_columns({}, {column: "string"})
+            pipeline.upsert("r0", id, a=1, **{column: "new"})
+            pipeline.ingest()
+        first, second = state_of(pipeline, 0).generations
+        assert (first.next, first.log) == (second.first, second.log)
+    held = pieces(pipeline, first.log)
+    assert [piece.contract_version for piece in held] == [1, 1, 1, 1, 2, 3]
+    path = Path(pipeline.uri) / paths.wal_segment(first.log, held[3].sequence)
+    damage(path, "lost")
+    assert repair(pipeline, path)
     pipeline.merge_all()
     check_strong(pipeline)
     report = verify(pipeline, monkeypatch, "both")
