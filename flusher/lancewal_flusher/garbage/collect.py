@@ -3,47 +3,49 @@
 This module deletes; ``find`` says what to delete.
 
 Guarantees
- 1. Nothing is deleted that a table version in force, a region state or a history page above the trimmed boundary
-    names.  What cannot be seen whole ends the round: a region state below the table's watermark, a page missing from a
-    listing, a newer contract.  If the state or a history page of one region is damaged, that region's boundary stays, and
-    nothing of it is deleted.  Nothing is deleted either that it may share with others unnoticed: segments of any log,
-    and old versions of the page that it lies in, which its repair uses.
+ 1. Nothing is deleted that the newest table version, a region state, or a history page above the trimmed boundary
+    refers to.  The round ends if its view may be incomplete: a region state is below the table's watermark, a page is
+    missing from a listing, or there is a newer contract.  If the state or a history page of one region is damaged,
+    the region's boundary stays, and none of its objects is deleted.  Objects that the region may share with others
+    are not deleted either: segments of any log, and old versions of its state page, which its repair uses.
  2. The boundary moves forward in the region state before anything below it is deleted.
- 3. Except in step 7, only objects under ``_lancewal/`` are deleted, and of these only such kinds as ``object_kinds``
-    gives over to garbage collection; adopted data files are the table's.
- 4. A running reader has the grace period: a free object is deleted by a later round, at least that long after it was
-    first found free, if it still is.  The same rule covers a change of a region state that is still on its
-    way.
- 5. A fence outlives its log's segments by seven days, so that a process frozen for hours still meets it.
+ 3. Except in step 7, only objects under ``_lancewal/`` are deleted, and of these only the kinds that ``object_kinds``
+    assigns to garbage collection.  Adopted data files belong to the table.
+ 4. An object is *free* if nothing needs it any more.  A later round deletes it once the grace period has passed since
+    it was first found free, if it still is.  So readers that run can end.  The rule also covers a write of a region
+    state that has not reached the store yet.
+ 5. A fence is kept for at least seven days, so that a process that was frozen for hours still finds it.
  6. Any other error while reading ends the round before anything is deleted.
- 7. Of each page of region states, and of the key catalog, what remains is version 1 and one run up to the newest:
-    versions go oldest first, each once the one before is gone (``page_chain``).
+ 7. Of each state page, and of the key catalog, version 1 remains, and the newest versions without a gap.  Older
+    versions are deleted oldest first, each only if the one before it is gone (``page_chain``).
 
 Steps of ``collect_garbage``
  1. List the candidates: WAL segments and their bundles, objects of flushes, parts of key runs, keys in conflict.
-    They are listed before region states are read: a generation opened later begins after every segment listed here, or after
-    where the generation before it begins, in the same log.  Most objects that the last round found needed are skipped.
- 2. Read W of the newest table version and whether the contract is the newest, then the state and the history pages of
-    every region.  Regions come from the contract, never from a listing.  After a restore, or if W is unknown, that is
-    an error: nothing is trimmed.
- 3. Per region: a long state leaves its oldest MERGED generations to a history page.  Generations whose history
-    window is over, and that W holds, may go below the trimmed boundary.  Once that is decided, read the subscriptions
-    (``subscribed``).  The boundary moves as far as none of them needs what is below.  Each by compare-and-swap.
- 4. Which of the candidates are free now?  Segments below the lowest first segment that a kept generation of their log
-    has (all, if none is kept), and bundles that copy no later one; flushes whose generations are trimmed or were
-    flushed otherwise (``flushes``); parts that the newest key catalog does not name; keys in conflict that the commit
-    of no existing version names.
- 5. Find the old versions of pages (the newest is an hour younger, or they are over seven days old; not among the
-    newest hundred, never version 1), the old key catalogs (over an hour, the same), the history pages below the
-    boundary, and parcels of tasks that are older than a day.
- 6. Delete what was free at an earlier round already, a grace period ago, and remember the rest; then what step 5
-    found.
- 7. Once an hour: drop the snapshots whose time is over, then have Lance remove the table's versions that are older
-    than the version window (``table_versions``); neither while a name of a branch or tag cannot be read.  Then
-    delete old objects of subscriptions.
+    They are listed before region states are read.  A generation that is opened later begins after every segment
+    listed here, or, in the same log, after the first segment of the previous generation.  Most objects that the
+    previous round found needed are not listed.
+ 2. Read W, the watermarks of the newest table version, and check that the contract is the newest.  Then read the
+    state and the history pages of every region.  Regions come from the contract, never from a listing.  After a
+    restore, or if W is unknown, that is an error: nothing is trimmed.
+ 3. For each region: move the oldest MERGED generations of a long state to a history page.  Find the generations whose
+    history window is over, and that W contains.  Then read the subscriptions (``subscribed``).  Move the trimmed
+    boundary past these generations, up to the first that a subscription needs.  Each change is a compare-and-swap.
+ 4. Find the candidates that are free now: segments before the first segment of each kept generation of their log
+    (all, if no generation is kept), and bundles of only such segments; flushes whose generations are trimmed or have
+    another flush (``flushes``); parts of key runs that the newest key catalog does not name; objects of keys in
+    conflict that no existing version names.
+ 5. Find old objects.  A version of a state page is old if the newest is an hour younger, or if it is over seven days
+    old.  A key catalog is old after an hour.  Of both, version 1 and the newest hundred versions are never old.
+    History pages below the boundary, and parcels of tasks older than a day, are old too.
+ 6. Delete the objects that have been free for a grace period, and remember the other free ones.  Then delete the
+    objects of step 5.
+ 7. Once an hour: drop expired snapshots, then have Lance remove the table's versions that are older than the version
+    window (``table_versions``).  Both are left out while the name of a branch or tag cannot be read.  Then delete old
+    objects of subscriptions.
 
-The clock is read at the beginning, and histories before subscriptions.  So a round that does not see a subscription takes
-only what was over when that subscription was made, which its maker looks for afterwards.
+A round reads the clock first, and histories before subscriptions.  So if a round misses a new subscription, it
+deletes only objects whose windows were over when the subscription was made.  The process that makes a subscription
+checks afterwards that no such object is needed.
 
 Rounds of requests, as counted: 6 ("garbage round, nothing to delete").
 """
@@ -83,8 +85,8 @@ from lancewal_flusher.garbage.table_versions import VersionsSeen, expire_version
 
 @dataclass(slots=True)
 class GarbageState:
-    """State that one flusher keeps between rounds: since when each object is free (monotonic seconds), and history
-    pages.
+    """State that a flusher keeps between rounds of garbage collection.  ``free_since``: by key, when an object was
+    first found free, in monotonic seconds.  The other fields are caches.
     """
 
     free_since: dict[str, float] = field(default_factory=dict)
@@ -93,27 +95,31 @@ class GarbageState:
     versions: VersionsSeen = field(default_factory=VersionsSeen)
     subscriptions: KnownSubscriptions = field(default_factory=KnownSubscriptions)
     needed: Mapping[LogId, Sequence] = field(default_factory=dict)
-    """The first segment of each log that the last round found needed; empty: not known."""
+    """First segment of each log that the previous round found needed; empty if unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class GarbageReport:
-    """Keys of the objects that this round deleted, and of those that wait for their grace period."""
+    """Result of one round of garbage collection.  ``deleted_keys``: objects that the round deleted.
+    ``waiting_keys``: free objects whose grace period is not over.  ``trimmed``: new trimmed boundary of each region
+    that changed.
+    """
 
     deleted_keys: tuple[str, ...]
     waiting_keys: tuple[str, ...]
     trimmed: Mapping[Region, Generation]
     damaged: Mapping[Region, Corrupt] = field(default_factory=dict)
-    """Regions of which nothing was deleted, since it is unknown what they need."""
+    """Damage of each region whose objects the round did not delete, because the region's needs are unknown."""
     expired_versions: tuple[TableVersion, ...] = ()
-    """Versions of the table that were removed."""
+    """Versions of the table that the round removed."""
     dropped_snapshots: tuple[str, ...] = ()
     names_fault: Corrupt | None = None
-    """Why no version is removed and no snapshot dropped: a name of a branch or tag cannot be read.  None otherwise."""
+    """Error because of which no version is removed and no snapshot dropped: the name of a branch or tag cannot be
+    read.  None: there is no such error."""
     subscriptions: Mapping[str, KeptBySubscription] = field(default_factory=dict)
-    """Segments and versions that each subscription keeps beyond the windows, by name."""
+    """Lag of each subscription, and the segments and versions that it keeps beyond the windows, by name."""
     subscription_faults: Mapping[str, Corrupt] = field(default_factory=dict)
-    """Subscriptions that cannot be read, by name; a list that cannot be read has the name ``""``."""
+    """Error of each subscription that cannot be read, by name; of the list of subscriptions, under the name ``""``."""
 
 
 def collect_garbage(context: FlusherContext, state: GarbageState) -> GarbageReport:
@@ -167,8 +173,8 @@ def _shorten(
     now: int,
     known: KnownSubscriptions,
 ) -> tuple[dict[Region, History], Holding]:
-    """Move old generations to history pages, and trim others (step 3).  Return the new state of the regions that
-    changed, and what subscriptions hold."""
+    """Move old generations to history pages, and trim others (step 3).  Return the new history of each region that
+    changed, and what subscriptions need."""
     changed: dict[Region, History] = {}
     pages: dict[Region, tuple[str, tuple[GenerationRecord, ...]]] = {}
     for region, history in histories.items():
@@ -207,7 +213,7 @@ def _boundaries(
     window_ms: int,
     holding: Holding = HOLDS_NOTHING,
 ) -> dict[Region, GenerationRecord]:
-    """Return up to which generation each region may be trimmed; regions that may not are left out."""
+    """Return the last generation of each region that may be trimmed; regions without one are left out."""
     found = {
         region: boundary(history, in_force.generation(region), now, window_ms, holding.free_up_to(region))
         for region, history in histories.items()
@@ -226,11 +232,11 @@ def _trimmed(context: FlusherContext, reached: GenerationRecord, history: Histor
 def _put_page(
     context: FlusherContext, region: Region, contract_version: int, key: str, page: tuple[GenerationRecord, ...]
 ) -> tuple[GenerationRecord, ...]:
-    """Write a history page, and return its generations: exactly these leave the state.  If the page is there already,
-    its content counts.
+    """Write a history page, and return its generations, which are then removed from the state.  If the page exists
+    already, return the generations of the existing page.
 
-    A page from before a restore may have other records of these generations.  Then they stay in the state (``paged``)
-    until they are trimmed.
+    A page that was written before a restore may have other records of these generations.  The generations then stay
+    in the state (``paged``) until they are trimmed.
     """
     outcome = put_new(context.store, key, encode_history(region, contract_version, page))
     return page if isinstance(outcome, Done) else decode_history(outcome.found, key).generations

@@ -1,15 +1,18 @@
-"""``lancewal gc``: show what garbage collection would do, or run rounds of it until what is free now is gone.
+"""``lancewal gc``: show what garbage collection would do, or run rounds of it until all objects that are free now are
+deleted.
 
 Steps of ``collect_to_the_end``
  1. List everything below ``_lancewal/``, for sizes and orphans; note each region's trimmed boundary.
- 2. A round (``collect``).  What it finds free waits for the grace period, even if the flusher found it free long ago:
-    each process goes by its own clock.
- 3. ``wait``: sleep for the grace period and go on with 2, until nothing is left of what the first round found free.
-    What becomes free meanwhile is left to others, so this ends beside a busy ingest too.
+ 2. Run a round (``collect``).  Objects that it finds free wait for the grace period, even if the flusher found them
+    free long ago.  Each process counts the grace period itself.
+ 3. ``wait``: sleep for the grace period and go on with 2, until all objects that the first round found free are
+    deleted.  Objects that become free later are left to later runs and the flusher, so this ends even while ingest is
+    busy.
 
 While an operator pauses the flusher no round begins, as in the service.
 
-``look`` finds what a round would delete, on the histories that the round would leave, and changes nothing.
+``look`` computes the histories that a round would leave, finds the objects that the round would delete, and changes
+nothing.
 """
 
 from __future__ import annotations
@@ -47,29 +50,33 @@ class Trimmed:
 
 @dataclass(frozen=True, slots=True)
 class GarbageSummary:
-    """Counts of what a run did, or would do."""
+    """Result of ``lancewal gc``: what a run did.  With ``--dry-run``: what a round would do now."""
 
     rounds: int
     deleted: tuple[CountedObjects, ...]
-    """Objects deleted; if the run only looks: objects that a round would delete at once."""
+    """Deleted objects, counted by kind.  With ``--dry-run``: objects that a round would delete at once."""
     waiting: tuple[CountedObjects, ...]
-    """Free objects that are deleted once they were free for ``grace_s``."""
+    """Free objects, counted by kind.  They are deleted once they have been free for ``grace_s`` seconds."""
     grace_s: int
     trimmed: tuple[Trimmed, ...]
     orphans: tuple[Orphan, ...]
-    """Objects that nothing accounts for: listed, never deleted."""
+    """Objects that nothing refers to (``kinds.orphans``).  They are only listed, never deleted."""
     loose_data: UnnamedFiles | None
-    """Data files that nothing names: counted, never deleted.  None if they cannot be known."""
+    """Data files that neither the newest version nor a waiting flush names.  They are only counted.  None if they are
+    unknown, because a flush or a region's state is damaged."""
     expired_rows: int | None = None
-    """Rows that have expired, of a run that only looks; None where rows never do."""
+    """With ``--dry-run``: number of expired rows.  None without ``--dry-run``, or if the table's rows never expire."""
     expired_versions: int = 0
-    """Versions of the table, older than its version window."""
+    """Number of the table's versions that were removed, because they are older than the version window.  With
+    ``--dry-run``: that would be removed."""
     dropped_snapshots: tuple[str, ...] = ()
-    """Names of the snapshots whose time is over."""
+    """Names of the expired snapshots that were dropped.  With ``--dry-run``: that would be dropped."""
     damaged: Mapping[str, str] = field(default_factory=dict)
-    """Partitions of which nothing is deleted, since it is unknown what they need; with the damage."""
+    """Damage of each partition whose objects are not deleted, because its needs are unknown; by the partition's
+    name."""
     names_fault: str | None = None
-    """Why no version is removed and no snapshot dropped: a name of a branch or tag cannot be read."""
+    """Error because of which no version is removed and no snapshot dropped: the name of a branch or tag cannot be
+    read.  None: there is no such error."""
 
 
 def look(context: FlusherContext) -> GarbageSummary:
@@ -101,10 +108,10 @@ def look(context: FlusherContext) -> GarbageSummary:
 
 
 def _swaps(context: FlusherContext, after: Mapping[Region, tuple[History, tuple[bool, bool]]]) -> dict[Page, int]:
-    """Return how many new versions a round would make of each page.
+    """Return the number of new versions that a round would write of each state page; pages without one are left out.
 
-    In one version, regions of the page leave generations to history pages.  In another, trimmed boundaries of its
-    regions move.
+    A round writes one version to move generations of the page's regions to history pages, and one to move trimmed
+    boundaries.
     """
     found: dict[Page, list[tuple[bool, bool]]] = {}
     for region, (_, swaps) in after.items():
@@ -121,7 +128,8 @@ def collect_to_the_end(
 ) -> GarbageSummary:
     """Run rounds of garbage collection (steps 1 to 3).
 
-    Raises ``FlusherPaused`` if an operator has paused the flusher, so nothing more was deleted.
+    ``wait``: as in step 3.  Raises ``FlusherPaused`` if an operator has paused the flusher; nothing more is deleted
+    then.
     """
     # Step 1
     control = ControlReader(context.store, context.clock, Service.FLUSHER, context.contract.making)
@@ -165,7 +173,9 @@ def _summary(
     trimmed: tuple[Trimmed, ...],
     known: tuple[SoundHistories, KnownFlushes],
 ) -> GarbageSummary:
-    """Return the summary of a run.  ``keys``: the keys of deleted objects, and of waiting ones."""
+    """Return the summary of a run.  ``listed``: all objects below ``_lancewal/``.  ``keys``: the keys of deleted
+    objects, and those of waiting ones.
+    """
     kept, flushes = known
     now, sizes = context.clock.now_ms(), {info.key: info.size for info in listed}
     deleted, waiting = keys

@@ -1,11 +1,11 @@
-"""Find objects of keys in conflict (``conflicts``) that nobody needs any more: part of step 4 of ``collect``.
+"""Find objects with keys in conflict that nobody needs any more: part of step 4 of ``collect``.
 
 Guarantees
- 1. An object is not free if an existing version names it, tagged or not: that version may be read at a receipt, or
-    restored.  If it is unknown what one of these versions names, no object is free.
+ 1. An object is not free if an existing table version names it: that version may be read at a receipt, or restored.
+    If it is unknown which object one of these versions names, no object is free.
  2. An object is not free if its commit may still land, however long its process has slept: such objects are younger
-    than the record of the merge in force.  A commit with an older object was computed from an older version, and
-    conflicts by the sentinel.
+    than the record of the newest merge.  A commit that names an older object was computed before that merge.  Lance
+    refuses it, because both change the sentinel.
 """
 
 from __future__ import annotations

@@ -3,14 +3,15 @@
 Guarantee: nothing here changes anything.  ``collect`` deletes the objects found, and ``lancewal gc --dry-run`` shows
 them.
 
-Rounds of requests, for any number of regions:
+Rounds of requests (requests of one round are sent at the same time), for any number of regions:
  - one of listings for step 1;
  - for step 2, the newest version and its W beside the contract, the region states, and the history pages that no earlier
    round has read;
- - one for steps 4 and 5, and one more for what looks into listed objects.
+ - one for steps 4 and 5, and one more to read some of the listed objects.
 
-Flushes of all regions are one listing.  Listings of logs take as many answers as there are segments that may be free,
-and one for each long log.  They skip segments that an earlier round has found needed (``list_segments``).
+Flushes of all regions are one listing.  The listing of logs is read in answers of up to 1,000 objects.  It takes
+answers for segments that may be free, and one for each long log.  It skips segments that an earlier round has found
+needed (``list_segments``).
 """
 
 from __future__ import annotations
@@ -40,20 +41,22 @@ from lancewal_flusher.garbage.flushes import KnownFlushes, free_flushes
 
 FENCE_KEPT_MS = 7 * 24 * 3600 * 1000
 PAGES_KEPT_MS = 3600 * 1000
-"""A version of a page stays until a version that is this much younger is there, by the store's own times (``page_chain``)."""
+"""Milliseconds: a version of a state page is kept until the newest version is this much younger, by the store's clock
+(``page_chain``)."""
 PAGES_KEPT_AT_REST_MS = FENCE_KEPT_MS
-"""Time that a page version is kept if no younger version comes."""
+"""Milliseconds for which a version of a state page is kept if no version is ``PAGES_KEPT_MS`` younger."""
 CATALOGS_KEPT_MS = 3600 * 1000
-"""Time that older catalogs are kept.  A process that goes on from an older one looks at a listing first, and a catalog
-is only a hint."""
+"""Milliseconds for which replaced key catalogs are kept.  A process that goes on from an old catalog lists the newer
+ones first, and a catalog is only a hint."""
 VERSIONS_KEPT = 100
 PARCEL_KEPT_MS = 24 * 3600 * 1000
-"""Far longer than any merge takes.  Only a crash leaves a parcel."""
+"""Milliseconds for which parcels of tasks are kept: far longer than any merge takes.  Only a crash leaves a parcel."""
 FENCE_SIZE_MAX = 512
-"""Largest object that may be a fence: it is read to find out.  No data segment is as small."""
+"""Largest size of a fence, in bytes.  An object of a log that is no larger is read to find out whether it is a fence.
+No segment with rows is that small."""
 HISTORY_PAGE_AT = 64
-"""Number of MERGED generations from which on a region state leaves all but ``HISTORY_PAGE_REST`` of them to a history
-page.
+"""A region state with at least this many MERGED generations moves all but the newest ``HISTORY_PAGE_REST`` of them to
+a history page.
 """
 HISTORY_PAGE_REST = 16
 _LAST = Sequence(2**64 - 1)
@@ -61,7 +64,9 @@ _LAST = Sequence(2**64 - 1)
 
 @dataclass(frozen=True, slots=True)
 class GarbageCandidates:
-    """Objects that may be free; listed before any region state is read."""
+    """Listed objects that may be free: segments with bundles and fences, parts of key runs, keys in conflict, objects
+    of flushes.  They are listed before any region state is read.
+    """
 
     segments: Seq[ObjectInfo]
     key_parts: Seq[ObjectInfo]
@@ -74,12 +79,12 @@ class Garbage:
     """Keys of objects to delete."""
 
     free: frozenset[str]
-    """Deleted once the grace period has passed since they were first found free."""
+    """Keys of free objects.  They are deleted once the grace period has passed since they were first found free."""
     old: tuple[str, ...]
-    """Deleted at once, in this order."""
+    """Keys of old objects.  They are deleted at once, in this order."""
     needed: Mapping[LogId, Sequence]
-    """The first segment of each log that is needed; empty if the state of a region is damaged, since all is then
-    unknown."""
+    """First segment of each log that is needed; empty if the state of a region is damaged, because the needed
+    segments are then unknown."""
 
 
 def list_candidates(context: FlusherContext, needed: Mapping[LogId, Sequence] | None = None) -> GarbageCandidates:
@@ -99,9 +104,9 @@ def list_segments(store: ObjectStore, needed: Mapping[LogId, Sequence]) -> Seq[O
     """List segments, bundles and fences of all logs.  Some objects may be missing if they are needed, or were needed in
     the previous round.
 
-    Listing one day of a log takes thousands of requests, and nearly all their objects are needed.  If one page of the
-    listing ends among needed objects, the next page begins after the log.  The next round finds objects that became
-    free since.
+    Listing one day of a log takes thousands of requests, and nearly all objects that they return are needed.  If an
+    answer ends with an object that ``needed`` covers, the next request begins after this log.  The next round finds
+    objects that became free since.
     """
     if not needed:
         return store.list(paths.WAL)
@@ -119,11 +124,12 @@ def list_segments(store: ObjectStore, needed: Mapping[LogId, Sequence]) -> Seq[O
 
 
 def claimed_histories(context: FlusherContext, known: KnownPages | None = None) -> tuple[InForce, SoundHistories]:
-    """Read the watermarks and the histories of all regions (step 2).  ``known``: pages that the previous round read.
+    """Read the watermarks and the histories of all regions (step 2).  ``known``: history pages that earlier rounds
+    read.
 
     Raises ``TableMissing``, ``TableReplaced`` or ``ContractMismatch`` if the table is gone, or was replaced, or has
-    another contract.  The needs of damaged regions are unknown, so none of their objects is free, and none that they
-    may share with other regions.
+    another contract.  Damaged regions are in ``SoundHistories.damaged``.  Their needs are unknown.  So none of their
+    objects is free, and none that they may share with other regions.
     """
     store, contract = context.store, context.contract
     looks: list[Callable[[], object]] = [lambda: check_present(store, contract), lambda: check_contract(context)]
@@ -143,8 +149,8 @@ def find_garbage(
 ) -> Garbage:
     """Find the objects that are free, and those that are old (steps 4 and 5).
 
-    ``known``: manifests that the previous round read.  ``swaps``: how many versions of a page step 3 has still to
-    write.
+    ``known``: manifests that the previous round read.  ``swaps``: for ``--dry-run``, the number of versions that step
+    3 would have written of each state page.
     """
     swaps, histories = swaps or {}, kept_by.of
     needed = _needed_segments([*histories.values(), *kept_by.former.values()])
@@ -180,8 +186,8 @@ def history_page_due(history: History, watermark: Generation) -> tuple[Generatio
     """Return the oldest MERGED generations of a long region state, to be moved to a history page.  Empty if the state
     is short.
 
-    Only generations before the next page are returned.  A page from before a restore may begin among them; of two such
-    pages the later one counts.
+    Only generations before the next existing history page are returned.  A page that was written before a restore may
+    begin among them; of two such pages the later one counts.
     """
     merged = [r for r in history.state.generations if r.state is GenerationState.MERGED and r.generation <= watermark]
     if len(merged) < HISTORY_PAGE_AT:
@@ -193,8 +199,8 @@ def history_page_due(history: History, watermark: Generation) -> tuple[Generatio
 def shortened(
     history: History, watermark: Generation, now: int, window_ms: int, up_to: Generation | None = None
 ) -> tuple[History, tuple[bool, bool]]:
-    """Return the history that step 3 would leave if nobody else changed it.  Also return whether step 3 would write a
-    history page for the region, and whether it would trim the region.
+    """Return the history that a region would have after step 3, if no other process changed it.  Also return whether
+    step 3 would write a history page for the region, and whether it would trim the region.
 
     A history page that step 3 would write is not included: its generations count the same while they are in the state.
     """
@@ -207,9 +213,9 @@ def shortened(
 def boundary(
     history: History, watermark: Generation, now: int, window_ms: int, up_to: Generation | None = None
 ) -> GenerationRecord | None:
-    """Return the newest generation whose history window is over, if it is above the current boundary.  The newest
-    generation of all is never returned.  ``up_to``: the newest generation that no subscription needs; None if
-    subscriptions need none.
+    """Return the newest generation up to which all are merged and past their history window; None if there is none.
+    The region's newest generation is never returned.  ``up_to``: the newest generation that no subscription needs;
+    None if subscriptions need no generation.
     """
     found: GenerationRecord | None = None
     for record in history.generations[:-1]:
@@ -252,8 +258,8 @@ def _free_segments(
 
 
 def _newest_in(key: str) -> tuple[LogId, Sequence] | None:
-    """Return log and number of a segment or fence, or of the last segment that a bundle copies; None for other
-    objects."""
+    """Return the log and the number of a segment or fence, or of the last segment that a bundle copies.  Return None
+    for other objects."""
     bundled = paths.parse_wal_bundle(key)
     return paths.parse_wal_segment(key) if bundled is None else (bundled[0], bundled[2])
 
@@ -267,16 +273,16 @@ def _is_fence(context: FlusherContext, key: str) -> bool:
 
 
 def _free_key_parts(context: FlusherContext, listed: Seq[ObjectInfo]) -> set[str]:
-    """Return the parts of key runs that the newest catalog does not name: parts of merged runs, and of attempts that
-    were never swapped in.
+    """Return the keys of those parts of key runs that the newest key catalog does not name.  They belong to runs that
+    were merged into others, or that were never added to a catalog.
 
-    Objects that a listing hides never make a part free.  Version 1 of the catalog is never deleted, and is read by
-    its key.  If there is a catalog, an empty listing therefore counts for nothing (``newest_version``).  Neither does
-    a listing that names a version which is gone.  No part is free then.
+    A listing of catalogs that lacks objects makes no part free.  Version 1 of the catalog is never deleted, and is
+    read by its key.  So an empty listing is not believed if version 1 exists (``newest_version``), nor a listing that
+    names a version which is gone.  No part is free then.
 
-    A listing may show version 1 alone, although a hundred newer versions and an hour lie after it.  Such a listing
-    makes parts free, and they are deleted if a later listing, a grace period on, shows the same.  That costs time and
-    no row: a run without its parts covers no file, and its files are scanned.
+    There is one exception: a listing shows version 1 alone, although newer versions exist and those after version 1
+    are deleted.  Such a listing makes parts free, and they are deleted if a listing a grace period later shows the
+    same.  That costs time but no row: a run without its parts covers no file, so merges scan its files.
     """
     begun = frozenset(context.key_parts_begun)  # before the catalog, which names what is done with by then
     catalog = context.keys.catalogs.read_sound()
@@ -287,7 +293,9 @@ def _free_key_parts(context: FlusherContext, listed: Seq[ObjectInfo]) -> set[str
 
 
 def _page_is_old(now: int, swapped: bool, modified_ms: int, newest_ms: int) -> bool:
-    """Whether a page version is old.  ``swapped``: step 3 would have made a newer version just now."""
+    """Whether a version of a state page is old.  ``modified_ms`` and ``newest_ms``: when this version and the newest
+    one were stored.  ``swapped``: step 3 would have written a newer version just now.
+    """
     younger_ms = now if swapped else newest_ms
     return younger_ms - modified_ms >= PAGES_KEPT_MS or now - modified_ms >= PAGES_KEPT_AT_REST_MS
 
@@ -305,10 +313,11 @@ def old_versions(
     is_old: Callable[[int, int], bool],
     kept: int,
 ) -> list[str]:
-    """Return the keys of the versions that may go, oldest first.  The newest ``kept`` ones stay, and version 1.  None goes
-    if the listing leaves out a version that is older or between them.
+    """Return the keys of the versions that may be deleted, oldest first.  Version 1 and the newest ``kept`` versions
+    stay.  A version also stays if the listing lacks an existing version between version 1 and it.
 
-    ``is_old``: takes the times when a version and the newest one were stored.
+    ``is_old`` gets the times when a version and the newest one were stored (ms since 1970), and returns whether the
+    version is old.
     """
     found = []
     for info in listed:

@@ -1,15 +1,16 @@
 """Find flushes that no generation needs any more.
 
 Guarantees
- 1. A flush that a kept generation names stays, with all its parts.
- 2. Any other flush goes once the generation of each of its parts is trimmed, or names another flush.  It stays while the
-    generation of a part is SEALED, since this flush may still win.  It also stays while nothing is known of a part: its
-    region's state is damaged, or the contract does not name the region.
- 3. A folder without a manifest, or with a damaged one, goes once all its objects are seven days old.  It stays while the
-    state of any region is damaged, since that state may name it.  A writer that froze for so long may still swap such a
-    flush in.  The flush is then rebuilt from the log, which has all its rows until the merge.
+ 1. A flush stays, with all its parts, if a generation above the trimmed boundary names it.
+ 2. Any other flush is free once the generation of each of its parts is trimmed, or names another flush.  It stays
+    while the generation of a part is SEALED, because a swap may still record this flush.  It also stays while a
+    part's region is unknown: the region's state is damaged, or the contract does not name the region.
+ 3. A flush's folder without a manifest, or with a damaged one, is free once all its objects are seven days old.  It
+    stays while the state of any region is damaged, because that state may name it.  A writer that was frozen for so
+    long may still record such a flush in a region state.  The flush is then rebuilt from the log, which has all its
+    rows until the merge.
 
-Manifests never change.  The manifest of a flush that no generation names is read once while the flush is listed.
+Manifests never change.  So the manifest of a flush that no generation names is read only once.
 """
 
 from __future__ import annotations
@@ -29,13 +30,14 @@ from lancewal_core.store.object_store import ObjectInfo
 from lancewal_flusher.context import FlusherContext
 
 UNFINISHED_KEPT_MS = 7 * 24 * 3600 * 1000
-"""Time that unfinished flushes are kept: as long as Lance leaves data files alone that no version names."""
+"""Milliseconds for which flushes without a readable manifest are kept.  Lance's clean-up keeps data files that no
+version names for the same time."""
 
 Parts = Seq[tuple[Region, Generation]]
 
 
 class NoParts(Enum):
-    """Reason why the parts of a flush are unknown."""
+    """Reason why it is unknown which generations a flush belongs to."""
 
     UNFINISHED = "it has no manifest, or a damaged one"
     LATER = "its manifest has a later format"
@@ -43,13 +45,13 @@ class NoParts(Enum):
 
 @dataclass(slots=True)
 class KnownFlushes:
-    """Cached manifests of flushes that no generation names."""
+    """Cache of the parts of flushes that no generation names, by the key of the manifest."""
 
     parts: dict[str, Parts | NoParts] = field(default_factory=dict)
 
     def region_outside(self, key: str, regions: Collection[Region]) -> Region | None:
-        """Return a region outside ``regions`` that has a part of the flush with the object ``key``.  None if there is
-        no such region, or if the parts are unknown.
+        """Return a region outside ``regions`` that has a part of the flush to which the object ``key`` belongs.  None
+        if there is no such region, or if the parts are unknown.
         """
         parsed = paths.parse_flush_file(key)
         parts = None if parsed is None else self.parts.get(paths.flush_file(parsed[0], FlushFile.MANIFEST))
@@ -96,7 +98,7 @@ def free_flushes(
 
 
 def _look_into(context: FlusherContext, manifests: Seq[str], known: KnownFlushes) -> None:
-    """Read the manifests that are not known yet, and forget all others."""
+    """Read those of the manifests that are not cached yet, and remove all other manifests from the cache."""
     unknown = [key for key in manifests if key not in known.parts]
     read = context.tasks.map(lambda key: _parts(context, key), unknown) if unknown else []
     found = {**known.parts, **dict(zip(unknown, read, strict=True))}
@@ -118,6 +120,8 @@ def _over(
     histories: Mapping[Region, History],
     named: Mapping[tuple[Region, Generation], str],
 ) -> bool:
-    """Whether the generation, which does not name this flush now, will never name it."""
+    """Whether the generation will never name the flush that is examined: the generation is trimmed, or names another
+    flush.
+    """
     history = histories.get(region)
     return history is not None and (generation <= history.state.trimmed_generation or (region, generation) in named)

@@ -1,9 +1,11 @@
-"""Objects below ``_lancewal/``, counted by kind (``object_kinds``), and the objects that nothing accounts for.
+"""Count the objects below ``_lancewal/`` by kind (``object_kinds``), and find *orphans*, objects that nothing refers
+to.
 
-An *orphan* is never deleted by garbage collection, since nothing says whose it is.  Orphans are
- * a key that no parser knows,
- * an object of a region that the contract does not name (of a topic before ``table alter --topic-id``),
- * a probe object that a killed process left.
+Garbage collection never deletes orphans, because nothing says who needs them.  Orphans are
+ * an object whose key has no form that lancewal uses,
+ * an object of a region that the contract does not name (for example of the topic that ``table alter --topic-id``
+   replaced),
+ * an object of a store check that a killed process left.
 """
 
 from __future__ import annotations
@@ -19,18 +21,19 @@ from lancewal_flusher.garbage.find import FENCE_SIZE_MAX
 from lancewal_flusher.garbage.flushes import KnownFlushes
 
 PROBE_KEPT_MS = 24 * 3600 * 1000
-"""Age from which on a probe is an orphan: far longer than any probe takes."""
+"""Age in milliseconds from which on an object of a store check counts as an orphan: far longer than a check takes."""
 
 
 SEGMENTS = "WAL segments"
 FENCES = "fences"
-"""Fences, distinguished from segments by their size."""
+"""Kind of fences in counts.  An object with a segment's key counts as a fence if it has at most ``FENCE_SIZE_MAX``
+bytes."""
 UNKNOWN = "unknown objects"
 
 
 @dataclass(frozen=True, slots=True)
 class CountedObjects:
-    """Objects of one kind, counted."""
+    """Number and total size of the objects of one kind."""
 
     kind: str
     objects: int
@@ -71,8 +74,8 @@ def _order() -> Iterator[str]:
 
 
 def orphans(listed: Iterable[ObjectInfo], contract: Contract, now_ms: int, flushes: KnownFlushes) -> tuple[Orphan, ...]:
-    """Return the objects below ``_lancewal/`` that no state or commit refers to.  ``flushes``: flushes that no
-    generation names.
+    """Return the orphans among the listed objects (module docstring), sorted by key.  ``flushes``: cache of flushes
+    that no generation names.
     """
     regions, pages = frozenset(contract.regions), frozenset(contract.pages)
 
@@ -88,7 +91,7 @@ def orphans(listed: Iterable[ObjectInfo], contract: Contract, now_ms: int, flush
         if (of := flushes.region_outside(info.key, regions)) is not None:
             return f"a generation of its flush is of the partition {of.name}, which the table's contract does not name"
         if kind.collected is Collected.NEVER_BUT_SHOWN and now_ms - info.modified_ms >= PROBE_KEPT_MS:
-            return "a probe object that a killed process left"
+            return "an object of a store check that a killed process left"
         return None
 
     found = [Orphan(info.key, info.size, why) for info in listed if (why := reason(info)) is not None]

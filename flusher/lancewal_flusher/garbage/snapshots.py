@@ -1,15 +1,14 @@
-"""Drop named snapshots: by name, or because their time is over.
+"""Drop named snapshots: by name, or because they have expired.
 
 Guarantees
- 1. Only branches that lancewal has made are dropped: a user's branch does not have lancewal's notes.  A drop by name also
-    removes the remains of a ``create`` that died before it wrote notes; Lance knows no branch of them.
- 2. Without a name, a snapshot is dropped if its time is over, by the clock of the process that looks.  The same holds for
-    a snapshot that was begun a day ago and never completed, and for one of several that were to be made together, if
-    another one of them cannot be made.  A snapshot that was made again under its name stays, unless this happens
-    between a look and the drop right after it.
+ 1. Only branches that lancewal has made are dropped: a user's branch does not have lancewal's notes.  A drop by name
+    also removes a folder that Lance does not list as a branch: the remains of a ``create`` that died.
+ 2. Without a name, a snapshot is dropped if it has expired, by the clock of the process that drops it.  A snapshot
+    that was begun more than a day ago and never completed counts as expired.  If several snapshots are made together
+    and one fails, those already made are dropped (``drop_made``).  A snapshot that was made again under the same name
+    stays, unless that happens between the check and the drop right after it.
 
-A read of the snapshot that is under way meets files that are gone: ``SnapshotMissing`` or ``VersionGone``, no wrong
-row.
+A read that is running during the drop ends with ``SnapshotMissing`` or ``VersionGone``.  It never returns wrong rows.
 """
 
 from __future__ import annotations
@@ -58,7 +57,7 @@ def drop_same(table: StoredTable, name: str, notes: Mapping[str, str]) -> bool:
 
 
 def overdue(table: StoredTable, now_ms: int) -> Sequence[str]:
-    """Return the names of the snapshots that have expired."""
+    """Return the names of the snapshots that have expired (``is_over``)."""
     return [branch.name for branch in table.branches() if is_over(branch, now_ms)]
 
 
@@ -75,7 +74,9 @@ def _drop_if_over(table: StoredTable, name: str, now_ms: int) -> bool:
 
 
 def is_over(branch: Branch, now_ms: int) -> bool:
-    """Return whether a snapshot has expired."""
+    """Return whether a snapshot has expired: its time is over, or it was begun more than a day ago and never
+    completed.  False if its notes cannot be read.
+    """
     try:
         begun, made = begun_ms(branch), snapshot_of(branch)
     except Corrupt:

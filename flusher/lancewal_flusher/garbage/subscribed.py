@@ -1,15 +1,18 @@
-"""Read what subscriptions hold: for steps 3 and 7 of ``collect``, after it is decided what may go.
+"""Read what subscriptions keep from garbage collection, for steps 3 and 7 of ``collect``.  A round reads this after
+it has decided which windows are over.
 
 Guarantees
- 1. A subscription that counted when this began is read: the list of names is found without a listing of the store.
- 2. The newest version of a subscription counts, or one that was the newest since the list was read.
- 3. A subscription that cannot be read may hold anything (``Holding.faults``).  A store that does not answer ends the
-    round.
+ 1. Every subscription that was in the list of names when a call began is read.  The newest version of the list is
+    found without a listing of the store.
+ 2. The version of a subscription that counts is the newest, or was the newest at some time since the list was read.
+ 3. A subscription that cannot be read is treated as if it needed everything (``Holding.faults``).  A store that does
+    not answer ends the round.
 
-Old objects are deleted once an hour.  A version of a subscription is old an hour before a newer one.  An object that
-belongs to no name of the list is old after a day, one of another making of the table at once.  All are
-listed before the list of names is read, and before version 1 of the contract is read again.  So a process of a former
-table deletes nothing of the table made after it.
+Old objects are deleted once an hour.  A version of a subscription is old if the newest version was stored an hour
+after it.  Version 1 and the newest hundred versions are never old.  Objects of a subscription that is not in the list
+are old after a day.  Objects of another making of the table are old at once.  All objects are listed before the list
+of names is read, and before version 1 of the contract is read again.  So a process of a former table deletes nothing
+of the table that was made after it.
 """
 
 from __future__ import annotations
@@ -40,14 +43,16 @@ from lancewal_flusher.garbage.find import VERSIONS_KEPT, old_versions
 
 VERSIONS_KEPT_MS = 3600 * 1000
 NAMELESS_KEPT_MS = 24 * 3600 * 1000
-"""Far longer than a process takes from putting a subscription to naming it."""
+"""Milliseconds for which a subscription that is not in the list of names is kept.  A process writes a subscription
+before it adds its name to the list, and takes far less time for both."""
 _KNOWN_S = 600.0
-"""Seconds after which a version read before is looked for in a listing again: far less than ``VERSIONS_KEPT_MS``."""
+"""Seconds for which the search for a subscription's newest version begins at the version read before.  After that it
+begins with a listing.  This is far less than ``VERSIONS_KEPT_MS``."""
 
 
 @dataclass(slots=True)
 class _Read:
-    """A subscription's newest version as read last."""
+    """The newest version of a subscription when it was last read.  ``at``: that time, in monotonic seconds."""
 
     at: float
     found: Version | None
@@ -59,26 +64,27 @@ class KeptBySubscription:
     """Lag of one subscription, and what it keeps."""
 
     lag_ms: int
-    """Milliseconds since the first merge after its state; 0: there is none."""
+    """Milliseconds since the first merge after the subscription's receipt; 0: there is no such merge."""
     lag_ratio: float
-    """``lag_ms`` as a part of the bound."""
+    """``lag_ms`` divided by the contract's ``subscription_hold_s_max`` (in ms)."""
     holds: bool
-    """Whether it holds anything; not once its lag has reached the bound."""
+    """Whether the subscription keeps objects; False once its lag has reached ``subscription_hold_s_max``."""
     segments: int
-    """WAL segments that stay beyond the history window because of it."""
+    """Number of WAL segments that only this subscription keeps beyond the history window."""
     versions: int
-    """Table versions that stay beyond the version window because of it, as of the last look, once an hour."""
+    """Number of table versions that this subscription keeps beyond the version window.  They are counted once an
+    hour."""
 
 
 @dataclass(slots=True)
 class KnownSubscriptions:
-    """Cache of what one flusher read last about subscriptions."""
+    """Cache of the subscriptions that a flusher read last, and of their list of names."""
 
     names: Version | None = None
     of: dict[str, _Read] = field(default_factory=dict)
-    """By id."""
+    """Subscriptions as last read, by the subscription's id."""
     segments: Mapping[str, int] = field(default_factory=dict)
-    """Segments that each keeps beyond the history window, by name."""
+    """Number of segments that each subscription keeps beyond the history window, by the subscription's name."""
 
 
 def read_holding(
@@ -88,8 +94,8 @@ def read_holding(
     histories: Mapping[Region, History],
     now_ms: int,
 ) -> Holding:
-    """Return which of these histories, and of those of former topics, subscriptions keep now.  A table without
-    subscriptions costs one request.
+    """Return which generations of these regions, and of regions of former topics, subscriptions keep now.  A table
+    without subscriptions costs one request.
     """
     found: dict[str, StoredSubscription | Corrupt]
     try:
@@ -112,7 +118,7 @@ def read_holding(
 
 
 def _read_names(context: FlusherContext, known: KnownSubscriptions) -> SubscriptionNames:
-    """Read the list of names.  None of its versions is deleted, so the first one tells whether there is one."""
+    """Read the list of names.  No version of the list is ever deleted.  So the table has a list if version 1 exists."""
     family = names_family(context.contract.making)
     if known.names is None and context.store.get(family.key(FIRST_VERSION)) is not None:
         known.names = newest_version(context.store, family, tasks=context.tasks)
@@ -135,7 +141,7 @@ def _read_one(context: FlusherContext, known: KnownSubscriptions, name: str, id:
 
 
 def old_objects(context: FlusherContext, known: KnownSubscriptions, now_ms: int) -> tuple[str, ...]:
-    """Return the keys of old objects of subscriptions, in the order in which they may be deleted."""
+    """Return the keys of old objects of subscriptions (module docstring), in the order in which they may be deleted."""
     listed = context.store.list(paths.SUBSCRIPTIONS)
     if not listed:
         return ()
@@ -173,7 +179,7 @@ def _is_old(modified_ms: int, newest_ms: int) -> bool:
 def kept_of(
     holding: Holding, contract: Contract, segments: Mapping[str, int], versions: Mapping[str, int]
 ) -> dict[str, KeptBySubscription]:
-    """Return by name the lag of each subscription, and the numbers of segments and versions that only it keeps.
+    """Return the lag of each subscription, and the numbers of segments and versions that it keeps, by name.
 
     ``segments`` and ``versions``: these numbers by subscription name; a missing name counts as 0.
     """
@@ -189,8 +195,8 @@ def kept_of(
 def kept_segments(
     holding: Holding, histories: Mapping[Region, History], over: Mapping[Region, GenerationRecord]
 ) -> dict[str, int]:
-    """Return for each subscription the number of segments that only it keeps.  ``over``: for each region the newest
-    generation that no window keeps.
+    """Return the number of segments that each subscription keeps beyond the history window, by name.  ``over``: for
+    each region the newest generation whose history window is over.
     """
     if not any(held.after is not None for held in holding.of.values()):
         return {}
@@ -215,7 +221,9 @@ def kept_segments(
 
 
 def _segments(records: Iterable[GenerationRecord], kept: Mapping[LogId, Sequence]) -> int:
-    """Return the number of segments of these generations below those that stay anyway."""
+    """Return the number of segments of these generations that are not kept anyway.  ``kept``: the first segment of
+    each log that the history window keeps.
+    """
     ranges = dict[LogId, tuple[int, int]]()
     for record in records:
         first, end = ranges.get(record.log, (int(record.first_sequence), 0))

@@ -4,23 +4,26 @@ Guarantees
  1. A version stays for the version window (at least the history window, and an hour) *after a newer one has come*, by
     the store's clock.  A version that was the newest at any time in the window is therefore there, and a receipt from
     then can be read.
- 2. The newest merge and all versions above it stay, so W is known as before.  Nothing is removed while that merge is
-    not finished: whoever finishes it, or looks for what became of its commit, may read lower versions.
+ 2. The newest merge and all versions above it stay, so the watermarks (W) stay known.  Nothing is removed while that
+    merge is not finished.  A process that finishes it, or finds out whether its commit landed, may read lower
+    versions.
  3. Nothing is removed while a flush that waits for its merge is older than three days, or was merged by a version
     that a restore took back.  Lance removes files that no version names once they are a week old, and a merge could
     name them meanwhile.  Nothing is removed while the state of a region is damaged, since its flushes are unknown.
-    Nor is anything removed once an hour has passed since all this was read.
+    Nothing is removed if more than an hour has passed since the round read all this.
  4. Nothing is removed from a table whose regions are told by the bytes of record keys: the transactions of its
     versions say through which region a row came.
- 5. Nothing is removed while one name of a branch or tag cannot be read, and no snapshot is dropped: what that branch
+ 5. No version is removed, and no snapshot dropped, while the name of a branch or tag cannot be read: what that branch
     or tag needs is unknown.
- 6. No version goes that a subscription needs.  Subscriptions are read after the newest merge and the clock.  So a
-   round that does not see a subscription leaves what was young when that was made, and all from that merge on.
-7. Lance itself removes the versions.  It keeps the newest, what a tag or a branch needs, and files that no version
+ 6. No version goes that a subscription needs.  Subscriptions are read after the newest merge and the clock.  A round
+    that misses a new subscription keeps the versions that were in the window when the subscription was made.  It also
+    keeps all versions from the newest merge on.
+ 7. Lance itself removes the versions.  It keeps the newest, what a tag or a branch needs, and files that no version
     has named and that are younger than a week (``delete_unverified`` is never used).
 
-Removing a version under a process has the same effect as a clean-up by a user.  A plan that has pinned it plans
-again, a commit that was computed from it is refused, and a read at it ends with ``VersionGone``.
+Removing a version under a process has the same effect as a clean-up by a user.  A read that has pinned the version is
+planned again.  A commit that was computed from the version is refused.  A read at this version ends with
+``VersionGone``.
 
 There is one listing an hour, in a round of garbage collection.  The other rounds send no request here.
 """
@@ -43,13 +46,14 @@ from lancewal_flusher.context import FlusherContext
 
 LOOKED_AFTER_S = 3600.0
 WAITING_MAX_MS = 3 * 24 * 3600 * 1000
-"""Age of a waiting flush from which on no version is removed: far below the week after which Lance removes files that
-no version names."""
+"""Age in milliseconds of a waiting flush from which on no version is removed.  It is far below the week after which
+Lance removes files that no version names."""
 
 
 @dataclass(slots=True)
 class VersionsSeen:
-    """State that one flusher keeps: when it looked last (monotonic seconds), and which due versions Lance has kept.
+    """State that a flusher keeps between rounds.  ``looked``: when ``expire_versions`` last searched for due
+    versions, in monotonic seconds.  A version is *due* if no guarantee keeps it.
 
     The limits are fields because simulations shorten the hour.
     """
@@ -58,11 +62,11 @@ class VersionsSeen:
     window_min_ms: int = VERSION_WINDOW_MIN_MS
     looked: float | None = None
     held: frozenset[TableVersion] = frozenset()
-    """Due versions that a tag or a branch keeps."""
+    """Due versions that Lance kept, because a tag or a branch needs them."""
     subscribed: Mapping[str, int] = field(default_factory=dict)
     """Number of older versions that each subscription holds, by name."""
     fault: Corrupt | None = None
-    """Why it is unknown what tags and branches need."""
+    """Error of reading the names of tags and branches, because of which nothing is removed; None: all can be read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +81,8 @@ class VersionsDue:
 def due(
     stored: Mapping[TableVersion, int], newest_merge: TableVersion, now_ms: int, window: int
 ) -> tuple[TableVersion, ...]:
-    """Return the versions that are older than the version that was newest when the window began, and below the newest
-    merge (guarantees 1 and 2).
+    """Return the versions below the newest merge that are older than the version that was newest when the window
+    began (guarantees 1 and 2).  ``stored``: when each version was stored.  Times are in ms.
     """
     before = [version for version, made_ms in stored.items() if made_ms <= now_ms - window]
     if not before:
@@ -97,7 +101,9 @@ def find_due(
     holding: Holding,
     least: int = VERSION_WINDOW_MIN_MS,
 ) -> VersionsDue:
-    """Return what ``expire_versions`` would remove now.  Nothing is written."""
+    """Find the versions that ``expire_versions`` would ask Lance to remove now.  Nothing is written.  ``least``: the
+    shortest version window, in ms.
+    """
     if not context.contract.rows_tell_partition:
         return VersionsDue(())
     stored = context.table.stored_versions()
@@ -130,7 +136,9 @@ def _may_go(context: FlusherContext, in_force: InForce, kept: SoundHistories, no
 
 
 def is_time(context: FlusherContext, seen: VersionsSeen) -> bool:
-    """Whether an hour has passed since the last look of ``expire_versions``, or an error waits for a person."""
+    """Whether an hour has passed since ``expire_versions`` last searched for due versions, or the last search met
+    ``fault``.
+    """
     return seen.looked is None or seen.fault is not None or context.clock.monotonic() - seen.looked >= seen.every_s
 
 
@@ -142,7 +150,9 @@ def expire_versions(
     now_ms: int,
     holding: Holding,
 ) -> tuple[TableVersion, ...]:
-    """Remove the versions that are due, and return those that were removed."""
+    """Remove the versions that are due, and return those that were removed.  Remove nothing if all of them are known
+    to be kept by tags or branches.
+    """
     if seen.fault is not None:
         return ()
     found = find_due(context, in_force, kept, now_ms, holding, seen.window_min_ms)

@@ -1,7 +1,8 @@
-"""Count data files that neither the newest table version nor a waiting flush names.  Lance's clean-up owns them.
+"""Count data files that neither the newest table version nor a waiting flush names.  Only Lance's clean-up deletes
+them.
 
-They belong to older versions of the table, or to flushes, merges and compactions that lost.  Only the clean-up, which
-reads every version, can tell these apart.
+These files belong to older versions of the table, or to flushes, merges and compactions that were never committed.
+Only the clean-up, which reads every version, can tell these apart.
 """
 
 from __future__ import annotations
@@ -18,12 +19,15 @@ from lancewal_core.table.protocol import files_of
 from lancewal_flusher.context import FlusherContext
 
 UNNAMED_AFTER_MS = 24 * 3600 * 1000
-"""Age from which on files are counted.  Younger files may be on their way into a flush or a merge."""
+"""Age in milliseconds from which on files are counted.  Younger files may belong to a flush or a merge that is being
+written."""
 
 
 @dataclass(frozen=True, slots=True)
 class UnnamedFiles:
-    """Files in ``data/``, older than a day, that neither the newest version nor an unmerged flush refers to."""
+    """Number and total size of files in ``data/``, older than a day, that neither the newest version nor an unmerged
+    flush refers to.
+    """
 
     files: int
     bytes: int

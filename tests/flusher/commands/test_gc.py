@@ -316,7 +316,7 @@ def test_orphans_are_listed_and_stay(make: Any, gc: Any) -> None:
         assert [orphan["key"] for orphan in json.loads(out)["orphans"]] == expected
     text = gc(table)[1]
     assert "left alone, 7 objects that nothing accounts for:" in text
-    assert f"  {paths.probe('killed')}  1 bytes: a probe object that a killed process left" in text
+    assert f"  {paths.probe('killed')}  1 bytes: an object of a store check that a killed process left" in text
     assert set(expected) <= sizes(table).keys()
 
 
