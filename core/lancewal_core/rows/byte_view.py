@@ -1,4 +1,4 @@
-"""Arrow arrays as bytes: strings and binaries with the borders of their values, texts joined row by row, and the texts of
+"""Arrow arrays as bytes: strings and binaries with the borders of their values, texts joined row by row, texts of
 uuids."""
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ def byte_view(array: pa.Array) -> ByteView:
 
 
 def join_texts(pieces: Iterable[bytes | pa.Array]) -> pa.Array:
-    """Return a text for each row, made of all pieces, as a binary array.  ``bytes`` are equal in all rows.  A row with a null
-    has no text."""
+    """Return for each row the text that joins its pieces, as a binary array.  A piece of ``bytes`` is the same in all
+    rows.  The text is null if one of the row's pieces is null."""
     joined: list[object] = []
     before = b""
     for piece in pieces:

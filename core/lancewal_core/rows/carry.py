@@ -61,7 +61,7 @@ def widens(old: pa.DataType, new: pa.DataType) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """A field with its id and the fields within it."""
+    """A field with its id and the fields within it.  A column is such a field."""
 
     name: str
     type: pa.DataType
@@ -118,7 +118,8 @@ def with_leaves(tree: Tree, change: Callable[[Tree], Tree]) -> Tree:
 
 
 def taken_whole(id_: int) -> int:
-    """Return an id for a field that belongs to another program.  No field of a contract has such an id."""
+    """Return the negative id that stands for a field of another program, with all that is in it.  ``id_`` is Lance's
+    id of the field.  No field of a contract has a negative id."""
     return ~id_
 
 
@@ -144,12 +145,12 @@ class Carry:
 
     wanted: RowSchema
     sources: tuple[tuple[Tree | None, Tree], ...]
-    """For each wanted column the column that it was, or None, and itself."""
+    """For each wanted column: the earlier column that it comes from, or None if it is new, and the wanted column."""
     places: tuple[int, ...]
-    """For each wanted column the place of the column that it was, or -1."""
+    """For each wanted column the index of the earlier column that it comes from; -1 if it is new."""
 
     def columns(self, rows: pa.Table | pa.RecordBatch) -> list[pa.Array | pa.ChunkedArray]:
-        """Return the wanted columns of rows that have the earlier ones, by name."""
+        """Return the wanted columns of ``rows``, which have the earlier columns under their earlier names."""
         return [
             pa.nulls(rows.num_rows, new.type) if old is None else _carried(rows.column(old.name), old, new)
             for old, new in self.sources
@@ -160,7 +161,8 @@ class Carry:
 def carry(written: RowSchema, wanted: RowSchema) -> Carry | None:
     """Return the conversion from the columns ``written`` to the columns ``wanted``.
 
-    None if there is none: a field has no id or several ids, the keys differ, or the type of a field is not wider.
+    Return None if there is none.  Then the ids are not one for each field, the keys differ, or a field's type is
+    neither equal nor wider.
     """
     try:
         earlier, later = trees(written), trees(wanted)

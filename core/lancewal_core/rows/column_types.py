@@ -4,12 +4,13 @@
 ``struct<a: int32, b: list<date32>>``, ``fixed_size_list<float32>[384]``, ``time64[us]``, ``duration[ms]``,
 ``fixed_size_binary[16]``, ``map<string, int64>``.  A fixed-size list is a vector: of floats, or of bytes that hold
 eight bits each.
-``parse_type(format_type(t)) == t`` for every type that lancewal accepts.  Any other text raises ``InvalidSchema``, which says
-at which character.  For any other type ``format_type`` raises it, or ``parse_type`` does for the text that ``format_type``
-gave.
 
-``uuid`` is Arrow's extension type, which many of Arrow's functions refuse.  ``storage`` gives them the 16 bytes.  Within
-lists and structs even an empty table of the type cannot be made, so only a column has it.
+``parse_type(format_type(t)) == t`` for every type that lancewal accepts.  ``parse_type`` raises ``InvalidSchema`` for
+any other text, and names the character that is wrong.  For a type that lancewal does not accept, ``format_type`` raises
+``InvalidSchema``, or ``parse_type`` raises it for the text that ``format_type`` returned.
+
+``uuid`` is Arrow's extension type, which many of Arrow's functions refuse.  ``storage`` gives them the 16 bytes.  Only a
+column can have the type.  If a list or struct contains it, not even an empty table can be made.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ _DEPTH_MAX = 64
 """Deepest nesting of types: far above what a value may have, far below what ends Python's stack."""
 _LIST_SIZE_MAX = 2**31 - 1
 FIXED_BYTES_MAX = 1 << 20
-"""Most bytes of a value of fixed size.  Each row takes them all, null or not."""
+"""Highest size of ``fixed_size_binary``, in bytes.  Each row takes the column's full size, null or not."""
 _SHOWN = 200
 _UNITS = ("s", "ms", "us", "ns")
 _TIME_UNITS = {"time32": ("s", "ms"), "time64": ("us", "ns")}
@@ -87,7 +88,7 @@ def of_first_release(type_: pa.DataType) -> bool:
 
 
 def storage_type(type_: pa.DataType) -> pa.DataType:
-    """Return the type of the 16 bytes of uuids for ``uuid``; any other type unchanged."""
+    """Return ``fixed_size_binary[16]`` for ``uuid``, and any other type unchanged."""
     return pa.binary(16) if type_ == pa.uuid() else type_
 
 
@@ -291,7 +292,10 @@ class _Parser:
     def _type(self) -> pa.DataType:
         name = self._take(expected="a type name")
         if name == "uuid" and self._depth > 1:
-            raise self._fail("fixed_size_binary[16] or string, since uuid cannot lie within lists and structs, before")
+            raise self._fail(
+                "fixed_size_binary[16] or string instead of uuid, which cannot lie within lists and structs, right "
+                "before the text"
+            )
         if name in _PLAIN:
             return _PLAIN[name]
         match name:
@@ -349,7 +353,7 @@ class _Parser:
 
     def _map(self) -> pa.DataType:
         if self.type() != pa.string():
-            raise self._fail("string as the type of a map's keys, before")
+            raise self._fail("string as the type of a map's keys, right before the text")
         self._take(",")
         return pa.map_(pa.string(), self.type())
 

@@ -1,8 +1,8 @@
 """Equality of cells and rows, column by column, or as texts for rows that are compared one by one.
 
 Guarantees, for two columns of one type and length
- 1. A null equals a null, and nothing else.  Values are equal if a reader cannot tell them apart: ``0.0`` and ``-0.0`` differ,
-    and each NaN equals each NaN, also within lists and structs.
+ 1. A null equals a null, and nothing else.  Values are equal if a reader cannot tell them apart: ``0.0`` and ``-0.0``
+    differ, and each NaN equals each NaN, also within lists and structs.
  2. All types that a table of Lance can have are compared, those that only other programs write too.
 """
 
@@ -19,7 +19,8 @@ Mask = npt.NDArray[np.bool_]
 
 
 def equal_rows(one: pa.Table, other: pa.Table) -> Mask:
-    """Return for each place whether both tables have the same row there.  They have the same columns and length."""
+    """Return for each row whether both tables, which must have the same columns and length, have the same values in
+    it."""
     found = np.ones(one.num_rows, np.bool_)
     for name in one.column_names:
         found &= equal_cells(one[name], other[name])
@@ -27,7 +28,7 @@ def equal_rows(one: pa.Table, other: pa.Table) -> Mask:
 
 
 def equal_cells(one: Column, other: Column) -> Mask:
-    """Return for each place whether both columns have the same cell there."""
+    """Return for each row whether both columns, which must have the same type and length, have the same cell in it."""
     if (
         isinstance(one, pa.ChunkedArray)
         and isinstance(other, pa.ChunkedArray)
@@ -126,7 +127,7 @@ def _equal_lists(one: pa.Array, other: pa.Array) -> Mask:
 
 
 def row_texts(rows: pa.Table) -> list[str]:
-    """Return one text for each row.  Two texts are equal exactly if all values are, NaN included."""
+    """Return one text for each row.  Two texts are equal exactly if all values of the rows are; NaN equals NaN."""
     columns = [[_text(value) for value in column] for column in rows.columns]
     return [repr(row) for row in zip(*columns, strict=True)]
 

@@ -17,8 +17,8 @@ Guarantees
     without one Row(nulls overlaid by p).
  3. Each key is in exactly one of the three parts of a ``Folded``, once.
 
-The work is columnar.  For each key the last upsert or delete is found.  Then the last operation at or after it that
-carries the column is found for each column.
+The work is columnar.  ``fold`` finds the last upsert or delete of each key.  Then it finds for each column the last
+operation, at or after that one, that carries the column.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ class Folded:
     gone: pa.Table
     """Keys in state Gone; columns of ``RowSchema.key``."""
     partials: pa.Table
-    """Keys in state Partial; columns of ``RowSchema.table`` and ``_present`` (which of them the patches set)."""
+    """Keys in state Partial; columns of ``RowSchema.table`` and ``_present``, the bitmap of the columns that the
+    key's patches set."""
 
     @property
     def nbytes(self) -> int:
@@ -78,7 +79,8 @@ def fold(batches: Sequence[pa.RecordBatch], schema: RowSchema) -> Folded:
 
 
 def compose(parts: Sequence[Folded], schema: RowSchema) -> Folded:
-    """Return the fold of all operations of ``parts``, each part later than those before it."""
+    """Return the fold of all operations of ``parts``.  The operations of a part are later than those of the parts
+    before it in the sequence."""
     return fold_onto(parts, operation_schema(schema).empty_table(), schema)
 
 

@@ -1,4 +1,4 @@
-"""Matching rows against a set of keys: which rows have one of the keys.
+"""Match rows against a set of keys: which rows have one of the keys.
 
 There are two ways, both vectorised.  If the keys have an integer-like column whose values are all different, that
 column is the *pivot*.  A table of hash bits throws out most rows.  A binary search then finds the one key that a row

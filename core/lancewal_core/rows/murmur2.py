@@ -115,10 +115,10 @@ def _hashes(view: ByteView) -> npt.NDArray[np.uint32]:
 def _hashes_longest_first(
     data: npt.NDArray[np.uint8], starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.uint32]:
-    """Return the hash of ``data[starts[i]:starts[i] + lengths[i]]``; ``lengths`` do not ascend: rows that go on are a
-    prefix.
+    """Return the hash of ``data[starts[i]:starts[i] + lengths[i]]`` for each i.  ``lengths`` must not ascend.  So the
+    rows that still have bytes are a prefix.
 
-    ``data`` goes on for ``_STRIDE`` bytes after the last value.
+    ``data`` must have ``_STRIDE`` more bytes after the last value.
     """
     state = lengths.astype(np.uint32) ^ np.uint32(_SEED)
     m = np.uint32(_M)

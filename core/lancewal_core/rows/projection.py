@@ -1,35 +1,22 @@
 """Rows with other columns than they were written with.
 
-``rows_as`` is the one gate between rows and the contract that they are used under.  Code that folds or composes rows
-takes them from it:
+``rows_as`` is the one gate between rows and the contract that they are used under.  All code that folds or composes
+rows takes them from it, mostly through ``OpenedTable``.  These say under which contract version rows were written:
 
-===========================================  ======================================  =======================================
-who folds                                    what                                    who says what it was written with
-===========================================  ======================================  =======================================
-``region.flush``                             entries of a generation, batches of a   each entry (``contract_version``)
-                                             MemTable
-``repair.flush_state``                       entries of a generation                 each entry
-``merge.finish`` (keys; rows)                entries, where files of a flush are     each entry
-                                             gone
-``load.deletes``, ``unmerged.flushed``       the same                                each entry
-``repair.segment``                           entries, and records read again         each entry; for a gap one beside it
-``merge.region_input``                       flushes of a region                     the manifest: one writer, one contract
-``unmerged.load``                            flushes, entries                        the manifest; each entry
-``keys.conflicts`` (``folded``;              rows set aside                          the columns of ``Conflicts.schema``, by
-``with_waiting``)                                                                    which the object was read
-===========================================  ======================================  =======================================
+* an entry, for its own rows (``contract_version``),
+* the manifest of a flush, for all its parts,
+* an object of conflicts, by the ids of its fields; without ids its columns are those of contract version 1
+  (``keys.conflicts``).
 
 Flushes are read with the columns that they were written with (``OpenedTable.columns_of``).  They pass the gate after
-that, since a difference of columns is not damage.  An object of conflicts names no contract: no release has changed
-columns yet.  The first release that does must add the version to ``ConflictsRef``, and take version 1 where it is
-missing.
+that, since a difference of columns is not damage.
 
 Promises:
 
- 1. Rows written under columns and keys equal to those wanted pass as they are: the same object, at the cost of a
+ 1. Rows whose columns and keys equal the wanted ones are returned unchanged: the same object, at the cost of a
     comparison.  A change of the contract that leaves the columns alone is such a case.
  2. Other rows are carried over to the wanted columns field by field, by the ids of the fields (``rows.carry``).
- 3. Rows for which there is no such way raise ``ContractMismatch``, which names them; they are never read as something
+ 3. Rows that cannot be carried over raise ``ContractMismatch``, which names them; they are never read as something
     else.
  4. No generation is sealed because of the gate: entries of several contracts may lie in one generation.
 
@@ -114,15 +101,16 @@ def project(schema: RowSchema, columns: Collection[str]) -> RowSchema:
 
 
 def written_for(written: RowSchema, projected: RowSchema) -> RowSchema:
-    """Return the columns of ``written`` that become the columns ``projected`` of a later contract, and the primary key's."""
+    """Return the columns of ``written`` that become the columns ``projected`` of the same or a later contract, and
+    those of the primary key."""
     way = carry(written, projected)
     names = projected.columns.names if way is None else [old.name for old, _ in way.sources if old is not None]
     return project(written, names)
 
 
 def project_rows(rows: pa.RecordBatch | pa.Table, schema: RowSchema, projected: RowSchema) -> pa.RecordBatch | pa.Table:
-    """Take the columns of ``projected`` in its order, which may be another one, and rewrite ``_present``; system columns
-    stay."""
+    """Return the rows with the columns of ``projected``, in the order of ``projected``, which may be another one.
+    System columns stay; ``_present`` is rewritten for these columns.  ``schema``: the columns that ``rows`` has."""
     if projected is schema:
         return rows
     columns = set(schema.columns.names)
@@ -135,9 +123,11 @@ def project_rows(rows: pa.RecordBatch | pa.Table, schema: RowSchema, projected: 
 
 
 def _repack(present: pa.Array | pa.ChunkedArray, schema: RowSchema, places: Sequence[int]) -> pa.Array:
-    """Rewrite the bitmaps of patches: bit i becomes that of the column at ``places[i]``, or 0 for -1.
+    """Rewrite the bitmaps of patches.  Bit i of the result is the bit of the column ``places[i]``, or 0 if that place
+    is -1.
 
-    Producers set few combinations of columns, so each distinct bitmap is rewritten once."""
+    Producers set few combinations of columns, so each distinct bitmap is rewritten once.
+    """
     if isinstance(present, pa.ChunkedArray):
         present = present.combine_chunks()
     if present.null_count == len(present):

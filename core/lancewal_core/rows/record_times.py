@@ -1,6 +1,6 @@
-"""The lowest and highest time of records: Kafka's timestamps of rows, in milliseconds since 1970, UTC.
+"""The lowest and highest record time of rows: Kafka's timestamps, in milliseconds since 1970, UTC.
 
-Records that are no rows (rejected, ignored) do not count.  Times need not ascend with offsets.
+Records that are not rows (rejected or passed over) do not count.  Times need not ascend with offsets.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from lancewal_core.rows.schema import TIMESTAMP
 
 
 class RecordTimes(NamedTuple):
-    """The lowest and the highest time of at least one row."""
+    """The lowest and the highest record time of at least one row, in milliseconds since 1970."""
 
     min_ms: int
     max_ms: int
@@ -41,13 +41,14 @@ class RecordTimes(NamedTuple):
 
 
 def part_starts(counts: Sequence[int]) -> list[int]:
-    """Return where each of consecutive parts begins, which have ``counts`` rows each; parts without rows are left out."""
+    """Return the index of the first row of each part that has rows.  Parts follow each other; ``counts`` has the
+    number of rows of each."""
     return [start for start, count in zip(accumulate(counts, initial=0), counts, strict=False) if count]
 
 
 def times_of_parts(rows: pa.RecordBatch, counts: Sequence[int]) -> list[RecordTimes | None]:
-    """Return the times of consecutive parts of one WAL batch, which have ``counts`` rows each; None for a part without
-    rows."""
+    """Return the record times of each part of a WAL batch; None for a part without rows.  Parts follow each other;
+    ``counts`` has the number of rows of each."""
     if not rows.num_rows:
         return [None] * len(counts)
     times = rows.column(TIMESTAMP).cast(pa.int64()).to_numpy()

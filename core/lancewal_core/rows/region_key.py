@@ -3,8 +3,8 @@
 1. Two equal region keys have the same encoding, two different ones (of one table) different encodings.
 2. One column: a string is its UTF-8, a binary its bytes, an integer its decimal text, a boolean ``true`` or ``false``,
    a date ``YYYY-MM-DD``, a uuid its 36 characters in lower case.
-3. Several columns: a JSON array in ``region_key`` order, without spaces.  Strings are escaped as in RFC 8785, dates are
-   and uuids are strings, binaries are strings of padded standard base64.
+3. Several columns: a JSON array in ``region_key`` order, without spaces.  Strings are escaped as in RFC 8785.  Dates and
+   uuids are strings, binaries are strings of padded standard base64.
 4. Decoding accepts exactly the bytes that encoding gives.
 
 Types: (large_)string, int8 to uint64, bool, date32 (years 1 to 9999), (large_)binary, fixed_size_binary, uuid.
@@ -48,10 +48,10 @@ _ESCAPES = {bytes([code]): b"\\u%04x" % code for code in range(0x20)} | {
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """How the values of some types are written."""
+    """How values of related types are written in a region key."""
 
     of_value: type
-    """Python's type of the values."""
+    """Python type of the values."""
     text: Callable[[Any], bytes]
     """Return the encoding of a value that is a whole region key."""
     parse: Callable[[bytes], object]
@@ -113,7 +113,7 @@ class _Column:
     type: pa.DataType
     kind: _Kind
     integers: range
-    """Allowed values, if it is an integer column."""
+    """Allowed values, if the column has an integer type; otherwise empty."""
 
     @staticmethod
     def of(field: pa.Field) -> _Column:

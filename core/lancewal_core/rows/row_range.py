@@ -2,7 +2,7 @@
 
 A slice of a batch is a dozen small Arrow objects, however few its rows.  To make and free these objects takes longer
 than to decode the two rows of a region, and for eleven columns they take 5 KB.  So rows stay where they were decoded,
-and neighbouring ranges are sliced together.  A range keeps its whole batch in memory.
+and ranges that follow each other in a batch are sliced together.  A range keeps its whole batch in memory.
 """
 
 from __future__ import annotations

@@ -31,7 +31,8 @@ OP = "_op"
 PRESENT = "_present"
 
 COLUMNS_MAX = 4096
-"""Most columns: far more than a record can sensibly carry.  It bounds work that takes time for each column."""
+"""Most columns of a table: far more than a record can sensibly carry.  The limit bounds work whose time grows with
+the number of columns."""
 
 FieldIds = tuple[int, ...]
 """Ids of a column's field and, depth first, of its nested fields."""
@@ -84,12 +85,14 @@ class RowSchema:
 
     @cached_property
     def signature(self) -> Signature:
-        """Name, type and ids of each column, for keys of caches.  An altered policy does not change it."""
+        """Name, type and ids of each column, for keys of caches.  A change of the contract that leaves the columns
+        alone does not change it."""
         ids = self.ids or ((),) * len(self.columns)
         return tuple((field.name, field.type, own) for field, own in zip(self.table, ids, strict=True))
 
     def called(self, names: Mapping[str, str]) -> RowSchema:
-        """Return the same columns and keys with other names for some columns."""
+        """Return the same columns and keys, with other names for some columns.  ``names``: the new name of each
+        renamed column, by its present name."""
         columns = pa.schema([f.with_name(names.get(f.name, f.name)) for f in self.columns])
         primary, region = (tuple(names.get(n, n) for n in key) for key in (self.primary_key, self.region_key))
         return RowSchema(columns, primary, region, self.ids)
