@@ -1,4 +1,5 @@
-"""Context of the ingest protocols: an open table, and the id source, drain and group that taking records needs."""
+"""Context of ingest: an open table, with the id source, the drain, the schemas and the consumer group that ingest
+needs."""
 
 from __future__ import annotations
 
@@ -28,11 +29,13 @@ class IngestContext(OpenedTable):
     new_id: Callable[[], str]
     """A fresh random text of at least 8 hex digits."""
     drain: Drain | None = None
-    """End of the drain of each partition, if the topic has more partitions than the contract."""
+    """The drain under way: up to which position ingest consumes each partition of the contract.  None if the topic has
+    no more partitions than the contract."""
     schemas: SchemaLookups | None = None
     """Lookups of the schemas that records name; None in an operator's command, which reads stored ones alone."""
     group: str = ""
-    """Our consumer group, to be compared with the contract's (``kafka.consumer_group``).  Empty in an operator's command."""
+    """Our consumer group, to be compared with the contract's (``kafka.consumer_group``).  Empty in an operator's
+    command."""
 
     @property
     def stored_schemas(self) -> SchemaLookups | WriterSchemas:

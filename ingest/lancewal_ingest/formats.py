@@ -39,7 +39,7 @@ _FRAMED: Mapping[str, Callable[[RowSchema, Naming], FramedFormat]] = {
     "protobuf": ProtobufFormat,
     "json-schema": JsonSchemaFormat,
 }
-"""Formats of values of a schema registry."""
+"""Formats of values that name a schema of a registry, each with the class that decodes it."""
 _FRAMED_KEYS = {**_FRAMED, "avro": AvroKeyFormat}
 
 
@@ -83,7 +83,7 @@ def value_decoder(
 
 
 def record_keys(contract: Contract, schemas: Schemas = NO_SCHEMAS) -> RecordKeys | None:
-    """Return the reader of the contract's record keys; None if they cannot be decoded."""
+    """Return the reader of the contract's record keys; None if keys are any bytes (``format.key: bytes``)."""
     rows, called = contract.rows, contract.record_rows
     if contract.key_codec is not None:
         return EncodedKeys(contract.key_codec, rows, compared=not contract.rows_tell_partition)

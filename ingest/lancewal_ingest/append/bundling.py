@@ -4,9 +4,9 @@ Guarantees
  1. A bundle copies consecutive segments of one log, with rows of equal columns, that the store has confirmed.  Each
     has the entity tag that came with the confirmation.  A segment whose entity tag is unknown (the reply was lost), or
     that is not small, is in no bundle, and ends the run of segments to copy.
- 2. No append waits for a bundle.  One bundle is written at a time, in a task of its own.  One more run waits after
-    it, and runs that become full meanwhile are dropped.  A bundle is put once: if the store refuses it or does not
-    answer, it is dropped.
+ 2. No append waits for a bundle.  One bundle is written at a time, in a task of its own.  One more run may wait for
+    that task.  A run that ends while another one waits is dropped.  A bundle is put once: if the store refuses it or
+    does not answer, it is dropped.
  3. The memory held is bounded, counted (``nbytes``), and released when memory is full (``drop``).
 
 A run is written when it is full, or when it ends and copies at least ``LEAST``.  The last segments of a log that ends
@@ -32,15 +32,18 @@ from lancewal_core.wal.segment import Segment
 from lancewal_core.wal.writer import Durable, LogWriter
 
 SMALL_BYTES = 64 << 10
-"""Largest segment to copy.  Transferring a larger one takes longer than the round trip, even for a far reader."""
+"""Largest segment to copy.  Transferring a larger one takes longer than the round trip, even for a distant reader."""
 LEAST = 8
-"""Fewest segments in a bundle.  With fewer, a far reader saves less than the request for the bundle costs."""
+"""Fewest segments in a bundle, or the ``segments`` of ``Bundling`` if that is lower.  With fewer segments, a distant
+reader saves less than the request for the bundle costs."""
 ROWS_BYTES_MAX = 8 << 20
 """Most bytes of rows that a run keeps in memory.  A run of this size is full."""
 
 
 @dataclass(slots=True)
 class _Run:
+    """Consecutive segments of one log, collected for one bundle."""
+
     schema: pa.Schema | None = None
     """Columns of the rows of all copies; None without copies."""
     copies: list[Copy] = field(default_factory=list)

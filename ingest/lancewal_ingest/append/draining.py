@@ -4,7 +4,7 @@
 Guarantees
  1. A record becomes a row if its key belongs to its partition by the contract's number of partitions.  The partition
     stops (``PartitionCountChanged``) right before the first record that belongs there by the topic's number only, and
-    at ``Drain.to``.  A record that belongs there by neither number is misrouted.
+    at its end that the drain records (``Drain.to``).  A record that belongs there by neither number is misrouted.
  2. Partitions that the contract does not name are not opened.
  3. Once the contract is altered, the process ends with ``PartitionCountChanged``.
 """
@@ -39,8 +39,10 @@ class EndingTopics(DescribedTopics, Protocol):
 
 
 def drain_of(context: IngestContext, topics: EndingTopics) -> Drain | None:
-    """Return the stored drain of the contract's partitions.  If there is none, begin one.  None if the topic has no
-    more partitions than the contract.
+    """Return the drain of the contract's partitions, with Kafka's present ends recorded (``table.drain``, step 1).
+    None if the topic has another id, or no more partitions than the contract.
+
+    Raises ``PartitionCountChanged`` with ``table.partitioner: none``, and if the drain is closed.
     """
     contract = context.contract
     facts = topics.facts(contract.topic)
@@ -58,7 +60,8 @@ def drain_of(context: IngestContext, topics: EndingTopics) -> Drain | None:
 
 
 def check_not_altered(context: IngestContext) -> None:
-    """Raise ``PartitionCountChanged`` if the contract's number of partitions was changed since the drain began.
+    """Raise ``PartitionCountChanged`` if the contract's number of partitions has changed since the drain began, or
+    changes now.
 
     An unavailable store raises no error here, because other requests report it.
     """
@@ -69,8 +72,8 @@ def check_not_altered(context: IngestContext) -> None:
 
 
 def noting(context: IngestContext) -> NoteNew | None:
-    """Return a function that stores the positions at which partitions end.  Ingest calls it before it takes a record
-    that producers routed by the topic's new number of partitions.  None if no drain is under way.
+    """Return a function that stores where partitions end: the offset of the first record that belongs there only by the
+    topic's number of partitions.  Ingest calls it before it stops the partition there.  None if no drain is under way.
     """
     if context.drain is None:
         return None
@@ -79,7 +82,7 @@ def noting(context: IngestContext) -> NoteNew | None:
 
 
 class DrainLimit:
-    """Finder of the positions at which a contract's partitions end during a drain."""
+    """Finder of the position at which a partition of the contract must stop during a drain."""
 
     def __init__(self, contract: Contract, drain: Drain) -> None:
         self._contract = contract
@@ -100,10 +103,10 @@ class DrainLimit:
         if len(moved):
             offset = Position(records.offsets[int(np.flatnonzero(decoded.is_placed)[moved[0]])])
             if offset <= to:
-                error = self._error(region, offset, "the record there has its key by the new number")
+                error = self._error(region, offset, "the record there is routed by the new number")
                 return Stop(region, offset, error, new_from=offset)
         if next_ > to:
-            return Stop(region, to, self._error(region, to, "so far it went when ingest was started"))
+            return Stop(region, to, self._error(region, to, "its end in Kafka when ingest was started"))
         return None
 
     def _error(self, region: Region, at: Position, why: str) -> PartitionCountChanged:

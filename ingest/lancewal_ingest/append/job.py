@@ -2,27 +2,27 @@
 
 Guarantees
  1. An entry holds exactly the rows of the records in [first, next), and lists the bad records (``prepare``).
- 2. The contract's policy decides about a record that cannot be a row of its partition.  Its dead letter is acknowledged
-    before its offset is durable, or it is ignored, or the partition stops right before it.  No policy decides about a record
-    that its format passes over.
+ 2. The contract's policy decides about a record that cannot be a row of its partition.  Its dead letter is
+    acknowledged before its offset is durable, or it is ignored, or the partition stops right before it.  No policy
+    decides about a record that its format passes over.
  3. If the dead-letter topic refuses a letter for its size, the partition stops right before that record.  No other
     partition stops.
- 4. Nothing of a batch is written if the topic's id changed by the time its newest record had arrived.  Nor if its
-    number of partitions changed, unless the old ones are drained (``draining``).
+ 4. Nothing of a segment is written if the topic got another id before the segment's newest record was consumed.  The
+    same holds for another number of partitions, unless the contract's partitions are drained (``draining``).
  5. A segment is put again, with the same number and the same bytes, until it is stored or a fence is met.
+ 6. All entries of a segment follow one version of the contract.  A record is rejected for its columns only by the
+    newest version that a running process can follow.  While a region has no row, this holds for every rejection of its
+    records.
 
- 6. All entries of a segment follow one version of the contract.  A record is not rejected for its columns while there
-    is a newer version of these.  While its region has no row, the same holds for the format of values.
-
-Steps of ``AppendJob.run``.  After a passing fault it is called again, and repeats steps 1 and 2 until step 2 has
+Steps of ``AppendJob.run``.  After a transient error it is called again, and repeats steps 1 and 2 until step 2 has
 succeeded once.  Letters of a region are not sent again once all of them were acknowledged.
- 1. Decode the records into one entry per region.  If a newer version of the contract may decide otherwise about one of
-    them, look for it.  If there is one, decode all records again by it.  If there is none, the first form of record keys is
-    put into the contract, and optional fields that the records' schemas have become columns if it says so.  If this process
-    has not read the schema of a record, end here with nothing: all records are given back, and those of that schema wait
-    for it.
- 2. Ask the broker for the topic: another id or number of partitions ends ingest with a named error.  If a partition is
-    drained up to a record of the new number, store that position.
+ 1. Decode the records into one entry per region.  If a newer contract version may decide otherwise about one of them,
+    look for that version, and decode all records again by it.  If there is none, add what the records have and the
+    contract lacks: columns for new fields (``new_columns``), else the first key form (``new_key_form``).  If this
+    process has not read the schema of a record, end here without entries.  The caller then gets all records back, and
+    those of that schema wait for it.
+ 2. Ask the broker for the topic: another id or number of partitions ends ingest with a named error.  If a drained
+    partition ends before a record that is routed by the topic's new number of partitions, store that position.
  3. Send dead letters, and wait until they are acknowledged.
  4. PUT the next segment of our log, if absent.
 """
@@ -77,7 +77,7 @@ class DeadLetters(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """Parts that follow one version of the contract."""
+    """One version of the contract, with the decoder and the dead letters that follow it."""
 
     preparer: Preparer
     dead_letters: DeadLetters
@@ -88,9 +88,11 @@ class Terms:
 
 
 FindNewer = Callable[[Terms, NewFields, KeyForm | None], Terms | None]
-"""Function that looks for a newer version of the contract; None if there is none that a running process may take up.
+"""Function that looks for a contract version newer than the given terms.  It returns the terms of that version; None if
+there is none that a running process can follow.
 
-If there is none, it may put one: with columns for new fields of records, or with the first form of keys."""
+The other arguments are new fields of records, and the key form of a record that has stopped its partition.  If there is
+no newer version, the function may write one with columns for these fields, or with this form as the first one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +102,7 @@ class _Prepared:
     letters: tuple[Rejected, ...]
     stop: Stop | None
     records: Records
-    """Records of the letters alone: the others are rows by now, or ignored."""
+    """Records of the letters alone: other records are rows by now, ignored or passed over."""
     shared: SharedPart | None
     """Place of the entry's rows in a batch that other entries share.  None if the entry has a batch of its own, as with
     letters."""
@@ -112,7 +114,8 @@ class _Prepared:
         return cls(consumed.region, entry, letters, stop, records, found.shared)
 
     def before(self, offset: Position, error: LancewalError) -> _Prepared:
-        """Return the part before ``offset``, the offset of a refused letter, at which the partition stops by ``error``."""
+        """Return the part before ``offset``, the offset of a refused letter, at which the partition stops by
+        ``error``."""
         letters = tuple(r for r in self.letters if r.offset < offset)
         entry = None if self.entry is None else _cut(self.entry, offset)
         records = _at(self.records, [r.offset for r in letters])
@@ -136,7 +139,8 @@ def _cut(entry: Entry, next_: Position) -> Entry | None:
 
 @dataclass(slots=True, eq=False)
 class AppendJob:
-    """Work that makes one segment durable.  ``run`` may be called again after a ``Retry`` error or an ``Unsettled`` result.
+    """Work that makes one segment durable.  ``run`` may be called again after a ``Retry`` error or an ``Unsettled``
+    result.
 
     ``check`` asks the broker for the topic (``check_topic``).
     """
@@ -151,18 +155,20 @@ class AppendJob:
     note_new: NoteNew | None = None
     entries: tuple[Entry, ...] = ()
     shared: tuple[SharedPart | None, ...] = ()
-    """For each entry the batch that its rows share with other entries (``Together``); None if they share none."""
+    """For each entry the place of its rows in a batch that other entries share; None if it has a batch of its own."""
     stops: tuple[Stop, ...] = ()
     other_names: Mapping[OtherName, int] = field(default_factory=dict)
-    """Number of uses of each name other than a present one."""
+    """How often rows use each name that is not a current name of a column."""
     passed_over: Mapping[str, int] = field(default_factory=dict)
     """Number of records that are passed over, by kind."""
     changed_ms: int = 0
-    """Time at which the source made the newest of some changes (``DecodedValues.changed_ms``); 0 if none tells one."""
+    """Time at which the source made one of the newest changes, in milliseconds since 1970
+    (``DecodedValues.changed_ms``); 0 if no record tells a time."""
     letters: int = 0
     """Number of dead letters that were acknowledged."""
     given_back: Sequence[Consumed] = ()
-    """All records of the segment if the schema of one is not known; then there is nothing else."""
+    """All records of the segment, if this process has not read the schema of one of them.  The job then has no entries,
+    letters or stops."""
     _unsent: list[_Prepared] | None = None
     """Regions with letters that are not acknowledged yet.  None until step 2 is done."""
     _done: list[_Prepared] = field(default_factory=list)
@@ -178,11 +184,13 @@ class AppendJob:
 
     @property
     def decodes_in_python(self) -> bool:
-        """Whether step 1 is running with a decoder in Python, which holds the interpreter's lock.  Any thread may call."""
+        """Whether step 1 is running with a decoder in Python, which holds the interpreter's lock.  Any thread may
+        call."""
         return self._decoding and self.terms.preparer.names_schemas
 
     def ignored(self, entry: Entry) -> list[RejectedOffset]:
-        """Return the rejected offsets of one of this job's entries that the contract ignores: they are not dead letters."""
+        """Return the rejected offsets of one of this job's entries that the contract ignores: they are not dead
+        letters."""
         return self.terms.preparer.ignored(entry)
 
     def run(self) -> PutResult | None:
@@ -222,7 +230,8 @@ class AppendJob:
         return self.writer.put(self.entries) if self.entries else None
 
     def _sent(self, prepared: _Prepared) -> _Prepared:
-        """Send the letters of a region, and return it; cut before the first letter that the topic refuses for its size."""
+        """Send the letters of a region, and return it; cut before the first letter that the topic refuses for its
+        size."""
         with point("dlq.produce", region=prepared.region.name):
             try:
                 self.terms.dead_letters.send(prepared.region, prepared.records, prepared.letters)
@@ -235,7 +244,7 @@ class AppendJob:
         return prepared
 
     def _prepared(self) -> list[_Prepared] | None:
-        """Return the prepared records of each region, in no order (step 1); None if a schema is not known."""
+        """Return the prepared records of each region, in no order (step 1); None if a schema was not read yet."""
         try:
             found = self._by_newest()
         except RegistryUnavailable:

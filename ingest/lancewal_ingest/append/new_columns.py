@@ -7,11 +7,12 @@ Guarantees
  3. These fields are not added, and their records are bad records: a name that the table has in another case, a reserved
     name, a type that no column can have, a field beyond ``columns_max``.  So is every field while other programs have
     changed the contract's columns: records wait for no person.
- 4. A former name of a column, or the name of a dropped one, is never added.  ``lancewal table alter --forget-name`` frees it.
- 5. While the store does not answer, the error passes, and the records wait.
+ 4. A former name of a column, or the name of a dropped one, is never added.  ``lancewal table alter --forget-name``
+    frees it.
+ 5. If the store does not answer, its error is raised.  The records wait, and the segment is tried again.
 
-A field that is refused is tried again after ``AGAIN_S``, or by the next version of the contract, since records wait for
-each trial.
+A refused field is tried again only after ``AGAIN_S``, or under the next contract version.  Records wait during each
+try.
 """
 
 from __future__ import annotations
@@ -34,10 +35,12 @@ from lancewal_ingest.observer import Observer
 NewFields = Mapping[str, pa.DataType]
 """Type of each field of records for which the table has no column, by its name."""
 AGAIN_S = 5.0
+"""Seconds until a refused field is tried again."""
 TRIALS_MAX = 200
-"""Most trials in a segment, some milliseconds each.  One field that is refused among a hundred costs about 14."""
+"""Most trials in one call of ``with_new_fields``, each of some fields together.  A trial takes some milliseconds.  One
+field that is refused among a hundred costs about 14 trials."""
 REFUSALS_TOLD_MAX = 100
-"""Most refused fields that are reported: producers choose these names."""
+"""Most refused fields that one process reports, because producers choose these names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +48,9 @@ class Following:
     """The next version of a contract, with columns for new fields."""
 
     contract: Contract
-    """The very contract that was given if no field becomes a column."""
+    """The next version; if no field becomes a column, the given contract itself."""
     refused: Mapping[str, str]
-    """Why each of the other fields does not."""
+    """By name, the reason for each field that becomes no column."""
 
 
 def with_new_fields(contract: Contract, fields: NewFields, facts: Surroundings, change_id: str) -> Following:
@@ -72,7 +75,10 @@ def with_new_fields(contract: Contract, fields: NewFields, facts: Surroundings, 
         trials += 1
         try:
             if names is not None and any(name in names.former or name in names.dropped for name in some):
-                raise InvalidInput("it is a former name of a column, or the name of a dropped one")
+                raise InvalidInput(
+                    "the name is a former name of a column, or the name of a dropped one. To free it: "
+                    "`lancewal table alter --forget-name`"
+                )
             more = [Added((name,), fields[name]) for name in some]
             changed(contract, [*changes, *more], facts, change_id)
         except InvalidInput as error:
@@ -86,7 +92,8 @@ def with_new_fields(contract: Contract, fields: NewFields, facts: Surroundings, 
 
 
 class NewColumns:
-    """Finder and maker of newer versions of a table's contract.  One thread at a time may call."""
+    """Finder of newer versions of a table's contract, which adds columns for new fields if there is none.  One thread
+    at a time may call."""
 
     def __init__(self, context: IngestContext, observer: Observer) -> None:
         self._context = context
@@ -116,7 +123,8 @@ class NewColumns:
         return newer
 
     def _add(self, contract: Contract, fields: NewFields) -> bool:
-        """Add columns for the fields that may become some; return whether there were any."""
+        """Add columns for new fields.  Return False if no field can become a column.  After True, the contract may
+        have a newer version."""
         now, version = self._context.clock.monotonic(), contract.version
         self._refused_until = {field: until for field, until in self._refused_until.items() if now < until}
         fields = {n: type_ for n, type_ in fields.items() if (version, n, type_) not in self._refused_until}

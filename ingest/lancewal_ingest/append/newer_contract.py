@@ -1,4 +1,7 @@
-"""Newer versions of the contract that a running ingest process takes up."""
+"""Newer versions of the contract that a running ingest process can follow.
+
+To *take up* a version means to follow it from the next segment on, without a restart.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,8 @@ from lancewal_core.table.contract import (
 from lancewal_ingest.kafka.consumer_group import check_group
 
 TAKEN_UP = BESIDE_ROWS | COLUMN_TERMS | VALUE_TERMS
-"""Terms that a running process takes up.  Rows of two versions that differ in these alone go together."""
+"""Terms of the contract whose changes a running process can follow.  One generation may have rows of two versions that
+differ only in these terms."""
 
 
 def contract_to_take_up(store: ObjectStore, contract: Contract, group: str = "") -> Contract | None:

@@ -1,16 +1,18 @@
 """Outcome of one region's records under the contract: rows, records that cannot become rows, gaps, or a stop.
 
 Guarantees
- 1. An entry over [first, next) is the same under every policy.  Good records are rows, and bad ones are listed in it with
-    what is wrong with them.  Records that are passed over are gaps, as offsets without a record are.  Policies decide where
-    an entry ends and which of the listed records become dead letters.
- 2. If a policy is ``stop``, the partition stops right before the first such record.  ``on_wrong_format`` counts for a
-    partition without a row alone (``NoRowYet``), and stops it before a record that is recognised as of another format.  It
-    also stops before record ``FIRST_RECORDS`` since the table's start, if all are bad of one kind.  A record whose key has
-    a form that the contract does not list stops the partition under every policy (``KeyFormChanged``).  Whoever reads
-    records again lists it with its kind, but for a contract that lists no form: no entry has a row of it.
- 3. A record that is passed over is asked for nothing: neither for its partition, nor for its key.  It is no row and no bad
-    record for ``on_wrong_format``, and ends no drain.
+ 1. An entry over [first, next) is the same under every policy.  Good records are rows, and bad ones are listed in it
+    with what is wrong with them.  Records that are passed over are gaps, as offsets without a record are.  Policies
+    decide where an entry ends and which of the listed records become dead letters.
+ 2. If a policy is ``stop``, the partition stops right before the first record to which the policy applies.
+    ``on_wrong_format`` applies only to a partition without a row (``NoRowYet``).  It stops such a partition before a
+    record that is recognised as of another format.  It also does so before bad record number ``FIRST_RECORDS``, if all
+    bad records so far are of one kind.  A record whose key has a form that the contract does not list stops the
+    partition under every policy (``KeyFormChanged``).  If records are read again (``reads_again``), such a record is
+    rejected instead.  It still stops the partition if the contract lists no form at all, because then no entry has a
+    row with such a key.
+ 3. A record that is passed over is asked for nothing: neither for its partition, nor for its key.  It is no row and no
+    bad record for ``on_wrong_format``, and ends no drain.
  4. Letters and entry are of one version of the contract, and the entry names it.  That version says whether a listed
     record became a dead letter or was ignored.
 """
@@ -58,7 +60,8 @@ TOGETHER_BYTES = 8 << 20
 """Most weight of regions that are decoded together into one batch.  While one of them keeps its rows, the whole batch
 stays in memory.  A single region may weigh more."""
 _RECORD_BYTES = 1 << 10
-"""Least weight that a record counts for in this limit: more than some thousand records at a time gain nothing."""
+"""Least weight that a record counts for in ``TOGETHER_BYTES``.  More than some thousand records at a time gain
+nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +75,8 @@ class Consumed:
     nbytes: int = 0
     """Weight of the records (``decode.weight``); ``Preparer.prepare_all`` groups regions by this weight."""
     no_row_yet: NoRowYet | None = None
-    """Rejected records before ``first``, while the region has had no row.  None: it has had one, or nobody asks, since the
-    records are read again."""
+    """Rejected records before ``first``, while the region has had no row.  None if it has had a row, or if records are
+    read again, because then no policy stops a partition."""
 
 
 class PrepareOutcome(NamedTuple):
@@ -95,17 +98,17 @@ class Together(NamedTuple):
     by_terms: bool = False
     """Whether a newer contract may decide otherwise about a record of this region, or of one decoded with it."""
     other_names: Mapping[OtherName, int] = MappingProxyType({})
-    """How often rows used each name that is not a present name of a column.  One region of those that were decoded
+    """How often rows used each name that is not a current name of a column.  One region of those that were decoded
     together has the counts of all of them."""
     new_fields: Mapping[str, pa.DataType] = MappingProxyType({})
     """New fields of records (``DecodedValues.new_fields``).  One region of those that were decoded together has the new
     fields of all of them."""
     passed_over: Mapping[str, int] = MappingProxyType({})
-    """Number of records that are passed over, by kind.  One region of those that were decoded together has the counts of all
-    of them, records from a stop on included."""
+    """Number of records that are passed over, by kind.  Records after a stop count too.  One region of those that were
+    decoded together has the counts of all of them."""
     changed_ms: int = 0
-    """Time of a change among the newest ones (``DecodedValues.changed_ms``), as the counts are.  One region has it for all
-    that were decoded together."""
+    """Time at which the source made one of the newest changes, in milliseconds since 1970; 0 if unknown.  One region of
+    those that were decoded together has it for all of them (``DecodedValues.changed_ms``)."""
 
 
 _MAY_STOP = (
@@ -116,7 +119,8 @@ _MAY_STOP = (
 
 
 def lenient(contract: Contract) -> Contract:
-    """Return the contract with each ``stop`` policy replaced by ``dead-letter``, so that no record stops a partition."""
+    """Return the contract with each ``stop`` policy replaced by ``dead-letter``, so that no record stops a
+    partition."""
     update = {name: "dead-letter" for name in _MAY_STOP if getattr(contract, name) == "stop"}
     update["on_truncate"] = "ignore"  # which never has a dead letter
     # Both reject records whose fields have no column, but ``add`` stops no partition.
@@ -135,8 +139,8 @@ class Preparer:
         *,
         reads_again: bool = False,
     ) -> None:
-        """``reads_again``: no record may stop a partition.  Either the records have an entry already, or a person skips
-        bad ones (``lenient``).
+        """``reads_again``: no policy stops a partition (``lenient``).  Either the records have an entry already, or a
+        person skips bad ones.  Only a key form stops it, under a contract that lists none (guarantee 2).
         """
         self.contract = contract = lenient(contract) if reads_again else contract
         self._drained = None if drain is None else DrainLimit(contract, drain)
@@ -159,8 +163,8 @@ class Preparer:
         self.weights = self._decoder.weights
         self._routing = Routing(contract)
         self._stops_for_columns = self._decoder.schemas_have_fields and contract.on_unknown_column == "reject"
-        """Whether a field of a schema without a column stops a partition.  Its producer writes more such records, and a letter
-        for each of them would help nobody."""
+        """Whether a field of a schema without a column stops a partition.  Its producer writes more such records, and
+        a letter for each of them would help nobody."""
         self._fields_are_columns = self._decoder.schemas_have_fields or contract.envelope != "none"
         """Whether a field without a column is nearly always a column of the source, so that messages name it."""
         self._stops_for_keys = not (reads_again and contract.key_forms)
@@ -188,9 +192,9 @@ class Preparer:
         return outcomes
 
     def _shortened(self, consumed: Consumed) -> Consumed:
-        """Return the first records alone if they stop a partition without a row.
+        """Return only the first ``FIRST_RECORDS`` records if these stop a partition without a row; otherwise all.
 
-        A wrong topic brings as many records as fit into a segment, and to refuse each of them takes seconds."""
+        A wrong topic brings as many records as fit into a segment, and rejecting each of them takes seconds."""
         records = consumed.records
         if consumed.no_row_yet is None or len(records) <= FIRST_RECORDS:
             return consumed
@@ -282,7 +286,8 @@ class Preparer:
         return [r for r in entry.rejected if self.contract.policy_of(r.kind) == "ignore"]
 
     def _misrouted(self, consumed: Consumed, next_: Position, decoded: Decoded, belongs: Partitions) -> list[Rejected]:
-        """Return the misrouted records below ``next_``, in their order; only the first of them if it stops the partition."""
+        """Return the misrouted records below ``next_``, in their order; only the first of them if it stops the
+        partition."""
         wrong = np.flatnonzero(belongs != consumed.region.partition)
         if not len(wrong):
             return []
@@ -324,7 +329,8 @@ class Preparer:
         return "stop" if self._stops_for_columns and kind == UNKNOWN_COLUMN else self.contract.policy_of(kind)
 
     def _other_format(self, consumed: Consumed, rows: pa.RecordBatch, rejected: Sequence[Rejected]) -> Rejected | None:
-        """Return the first record by which a partition without a row stops under ``on_wrong_format``; None if none does.
+        """Return the first record by which a partition without a row stops under ``on_wrong_format``; None if none
+        does.
 
         A delete is no row here (``NoRowYet``)."""
         told = consumed.no_row_yet
@@ -345,7 +351,9 @@ class Preparer:
 
 
 def _all_bad(rejected: Sequence[Rejected], last: Rejected) -> str:
-    """Return what is wrong with the first records up to ``last``, all of its kind, and with most of those at hand."""
+    """Return the text that the first ``FIRST_RECORDS`` records, up to ``last``, are all bad of one kind.
+
+    The text has the most frequent message among the records of ``rejected``, and how many have it."""
     alike = [one.message for one in rejected if one.kind == last.kind and one.offset <= last.offset]
     ((most, count),) = Counter(alike).most_common(1)
     return (
@@ -355,9 +363,10 @@ def _all_bad(rejected: Sequence[Rejected], last: Rejected) -> str:
 
 
 def _by_terms(decoded: Decoded, group: Sequence[Consumed]) -> bool:
-    """Return whether a record was rejected for its columns, or uses another name than a present one.
+    """Return whether a newer contract may decide otherwise about a record.
 
-    While a region has no row, the format of values may have been altered, and so any rejection counts."""
+    This is so if a record was rejected for its columns, or uses a name that is not a current name of a column.  While a
+    region has no row, the format of values may have been altered, so any rejection counts."""
     names = any(name.use not in ("not_utf8", "unavailable") for name in decoded.other_names)
     if names or any(rejected.kind in OF_COLUMNS for rejected in decoded.rejected):
         return True

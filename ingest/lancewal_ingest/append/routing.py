@@ -2,11 +2,11 @@
 
 1. If rows tell their partition (``Contract.rows_tell_partition``): where the partitioner puts the key that follows from
    the row's region key.  All rows of one region key then belong in one partition, and a row elsewhere is misrouted.
-2. Otherwise: where the partitioner puts the record's own key, whatever its bytes are.  A record without a key belongs in
-   no partition.  This finds a producer with another partitioner, but not one that gives one primary key several record
-   keys.  The merge finds such primary keys (``RegionConflict``).
+2. Otherwise: where the partitioner puts the record's own key, whatever its bytes are.  A record without a key belongs
+   in no partition.  This finds a producer with another partitioner, but not one that gives one primary key several
+   record keys.  The merge finds such primary keys (``RegionConflict``).
 3. With ``table.partitioner: none``: where it lies.
-4. Only rows are asked, and records whose keys have a form that the contract does not list: such keys are good.  A record
+4. Only rows are checked, and records that are rejected only for a key form that the contract does not list.  A record
    that is passed over may have no key, or the key of something else.
 """
 
@@ -25,7 +25,7 @@ from lancewal_kafka.records import Records
 
 Partitions = npt.NDArray[np.int32]
 _AROUND = 50
-"""Keys before a misrouted record, and behind it, that tell which partitioner has put them there."""
+"""Number of keys before a misrouted record, and after it, that show which partitioner the producer has used."""
 
 
 class Routing:
@@ -35,7 +35,7 @@ class Routing:
         self._contract = contract
         self._codec = None if contract.partitioner == "none" else contract.key_codec
         self.subject = "key" if self._codec is None else "region key"
-        """The word for messages."""
+        """The word for the routed key in messages."""
 
     def partitions(self, records: Records, decoded: Decoded, lies: Partitions) -> Partitions:
         """Return the partition to which each record of ``decoded.is_placed`` belongs; -1 if it belongs to none.

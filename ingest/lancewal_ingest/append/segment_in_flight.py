@@ -1,4 +1,4 @@
-"""The segment in flight: at most one at a time.  Its job runs beside the loop, and again until the outcome is known.
+"""The segment in flight: at most one at a time.  Its job runs in a task beside the loop, until the outcome is known.
 
 Guarantees
  1. If the outcome is unknown, the same job is run again every ``retry_s``.  The segment stays in flight until it is
@@ -23,7 +23,7 @@ Outcome: TypeAlias = Durable | FencedOut | Occupied | None
 
 
 _LOOK_S = 0.001
-"""Seconds between two looks at a job that decodes: a hundredth of the time that a full segment takes."""
+"""Seconds between two checks whether a job still decodes: a hundredth of the time that a full segment takes."""
 
 
 class SegmentInFlight:

@@ -1,4 +1,5 @@
-"""Stops of partitions, and the errors of those that stop before a record.  Each says what a person can do about the record.
+"""Stops of partitions, and the errors of those that stop before a record.  Each says what a person can do about the
+record.
 
 Guarantees
  1. The error has the record's topic, partition and offset.
@@ -37,10 +38,11 @@ class Stop:
 _FOR_COLUMNS: Mapping[str, str] = MappingProxyType(
     {
         UNKNOWN_COLUMN: "If the records are right, add the member as a column: `lancewal table alter --add-column`. With "
-        "`field` the column has another name. Or pass such members over: `--on unknown-column=ignore`. The dead letters name "
+        "`field` the column has another name. Or ignore such members: `--on unknown-column=ignore`. The dead letters name "
         "the member (`lancewal dead-letter list`). ",
         "type": "If the records are right, the column needs another type. In plain JSON it may need a "
-        "form, such as `json: number_text`. Drop it, and add it so in a second call: `lancewal table alter --add-column`. ",
+        "form, such as `json: number_text`. Drop the column. Add it with that type in a second call: `lancewal table alter "
+        "--add-column`. ",
     }
 )
 """Advice about the columns, by the kind of the rejected records."""
@@ -61,7 +63,7 @@ def stopped_by(bad: Rejected, region: Region, *, reads_schemas: bool, names_colu
             error,
             bad.offset,
             f"{what}. Add the column: `lancewal table alter --add-column`. If a column was renamed: `--rename-column`. Or "
-            f"pass such fields over: `lancewal table alter --on unknown-column=ignore`. {last}",
+            f"ignore such fields: `lancewal table alter --on unknown-column=ignore`. {last}",
         )
     if bad.kind in (TRUNCATE, UNAVAILABLE_VALUE):
         return region.record_error(BadRecord, bad.offset, f"{bad.message}. {alone}")
@@ -90,7 +92,7 @@ def stopped_by_misrouted(bad: Rejected, region: Region, cause: str) -> Misrouted
 def stopped_by_format(bad: Rejected, region: Region, found: str) -> WrongFormat:
     """Return the error of a partition without a row that stops before a record of another format.  ``found`` says what
     was found."""
-    ways_on = _ways_on("wrong_format", bad, region, "To make bad records of them")
+    ways_on = _ways_on("wrong_format", bad, region, "To make dead letters of such records")
     return region.record_error(
         WrongFormat,
         bad.offset,
