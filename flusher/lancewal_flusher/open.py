@@ -28,15 +28,15 @@ from lancewal_flusher.event_table import FlusherEvents
 from lancewal_flusher.tasks.runner import Runner, ThreadRunner
 
 KEY_PARTS_BYTES_MAX = 512 << 20
-"""Most bytes on disk for parts of the key index that a process has fetched from an object store.  They are enough for
-about 30 million rows.  The chart gives a pod's temporary folder twice that."""
+"""Most bytes on disk for cached parts of the key index that a process has fetched from an object store.  They are
+enough for about 30 million rows.  The chart gives a pod's temporary folder twice as many bytes."""
 
 
 _KEYS_FOLDER = "lancewal-keys-"
 _in_use: set[Path] = set()
-"""Folders in use by this process, which may have several tables open."""
+"""Cache folders on disk that this process uses now; it may have several tables open."""
 _making = threading.Lock()
-"""Held while a folder is made and is not among those yet."""
+"""Lock that is held from before a folder is made until it is in ``_in_use``."""
 
 
 class Threads(NamedTuple):

@@ -1,20 +1,20 @@
-"""Record and look up the regions through which keys came, if rows do not tell them.
+"""Record and look up the regions through which keys came, if the rows of the table do not tell them.
 
 If a row tells its partition, nothing is recorded or looked up (``Origins``).  Otherwise (``RecordedOrigins``) each
 commit says through which regions its rows came, and so do entries of the key index.
 
 Steps of ``RecordedOrigins.find``, for one file that gets a key run
- 1. Take the regions from the commit that brought the file (``commit.row_origins``).
- 2. If no commit names them, a compaction, a load or a user wrote the file.  Then a key's region is looked up in all
-    entries that the key index has of this key, of any file, as far as their regions count (``keys.origin``).  If the
-    entries name two regions, or none, the region is unknown.
+ 1. Take the regions from the record of the commit that added the file (``commit.row_origins``).
+ 2. If no commit names them, a compaction, a load or a user wrote the file.  Then look up each key in the key index.
+    Use all its entries, for rows of any file, whose regions count (``keys.origin``).  If the entries name two
+    regions, or none, the region is unknown.
 
-For rows that a compaction moved, step 2 needs the runs of the earlier files in the catalog.  ``key_runs`` leaves
-them there until it has written runs for all files.
+For rows that a compaction moved, step 2 needs the key runs of the files before the compaction.  ``key_runs`` keeps
+these runs in the key catalog until it has written runs for all files.
 
-If a key had two regions, one after the other, step 2 is right only if the index has both.  A compaction therefore
-leaves files alone that have no run yet (``only_in_commits``).  When the index is built from nothing, files of step 2
-get their runs first: no region is concluded from a part of the entries.
+If a key had two regions, one after the other, step 2 is right only if the index has entries of both.  Therefore
+compaction does not rewrite files that have no run yet (``only_in_commits``).  When the index is built from nothing,
+files of step 2 get their runs first.  So no region is concluded from a part of a key's entries.
 """
 
 from __future__ import annotations
@@ -38,7 +38,9 @@ _ANY = np.iinfo(np.int32).max
 
 
 def origins_of(context: FlusherContext) -> Origins:
-    """Return the ``Origins`` that the contract requires.  Each ``keep_up`` needs a new object."""
+    """Return the kind of ``Origins`` that the contract requires.  Each call of ``key_runs.keep_up`` needs a new
+    object.
+    """
     return Origins(context) if context.contract.rows_tell_partition else RecordedOrigins(context)
 
 
@@ -46,28 +48,30 @@ class Origins:
     """Regions of rows, for a table whose keys determine the region.  Nothing needs to be recorded or looked up."""
 
     in_old_runs = False
-    """Whether key runs of files out of use may be the only record of the regions of keys."""
+    """Whether key runs of files that the table no longer has may be the only record of the regions of keys."""
 
     def __init__(self, context: FlusherContext) -> None:
         self.regions = RegionList(counting(context.contract))
-        """Regions found so far; ``find`` returns places in this list."""
+        """Regions found so far; ``find`` returns indexes into this list."""
         self._context = context
 
     def properties(self, files: Callable[[], Mapping[str, Spans]]) -> dict[str, str]:
-        """Return the transaction properties that record the regions of a commit's new files.  ``files`` is called only
-        if they are recorded."""
+        """Return the transaction properties that record the regions of a commit's new files.  ``files`` returns the
+        spans of each file; it is called only if regions are recorded."""
         return {}
 
     def only_in_commits(self, pinned: PinnedTable) -> frozenset[int]:
-        """Return the fragments whose regions only a commit records, because no key run covers them yet."""
+        """Return the ids of fragments whose rows' regions only a commit records, because no key run covers the
+        fragments yet.
+        """
         return frozenset()
 
     def check(self) -> None:
         """Raise ``ContractMismatch`` if a newer contract may change which regions a key can have."""
 
     def begin(self, pinned: PinnedTable, files: Files, runs: Sequence[KeyRun]) -> Files:
-        """Prepare to look up these files.  Return them in the order in which ``find`` must be called.  ``runs``: the
-        key runs that can be read.
+        """Prepare to look up the regions of these files' rows.  Return the files in the order in which ``find`` must
+        be called.  ``runs``: the key runs that can be read.
         """
         return files
 

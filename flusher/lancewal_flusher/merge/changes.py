@@ -1,7 +1,7 @@
 """Write the changes of a merge: deletion vectors and columns, by one task a fragment, and new rows (step 3 of
 ``merge``).
 
-Nothing that is written here is effective before the commit.
+These files have no effect before the merge's commit.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ class Changes:
 
     results: Sequence[FragmentResult]
     new: tuple[str, ...]
-    """JSON of the fragments of new rows."""
+    """Fragments of new rows, as JSON."""
     in_place: Mapping[int, PatchesInPlace]
-    """By fragment id, the patches that are written in place."""
+    """Patches that are written in place, by the id of the fragment whose rows they patch."""
     as_rows: _Mask
-    """Mask of all patches: True for those that became new rows."""
+    """Mask over all patches of the merge: True for a patch that became a new row, False for one written in place."""
 
     @property
     def rows_in_place(self) -> int:
@@ -56,7 +56,7 @@ class Changes:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Columns that were written in place."""
+        """Names of the columns that patches in place have written."""
         return tuple(sorted({name for patches in self.in_place.values() for name in patches.columns}))
 
     def column_files(self, pinned: PinnedTable) -> frozenset[str]:
@@ -93,7 +93,9 @@ class Changes:
 
 
 def write_changes(context: FlusherContext, pinned: PinnedTable, found: SortedOut, limits: MergeLimits) -> Changes:
-    """Write the changes of a merge.  ``found``: the merge's inputs, without keys in conflict."""
+    """Write the changes of a merge, and return them.  ``found``: the merge's inputs, without the records that are set
+    aside.
+    """
     keys, lookup = found.keys, found.lookup
     whole = [taken.rows for taken in found.inputs.region_inputs]
     partials = found.inputs.partials(context.contract.rows)
@@ -145,8 +147,8 @@ def run_tasks(
 
 
 def _candidates(pinned: PinnedTable, found: KeyRows, keys: int) -> dict[int, KeyScan | Candidates]:
-    """Return the rows that the key index names, by covered fragment.  They are doubtful if each key also has a row in
-    another fragment: perhaps none of them is live."""
+    """Return the rows that the key index names, by covered fragment.  A fragment's rows are ``doubtful`` if the index
+    has several rows for each of their keys: perhaps none of them is live."""
     often = np.bincount(
         np.concatenate([np.zeros(0, np.int64), *(rows.places for rows in found.covered.values())]), minlength=keys
     )
@@ -158,7 +160,7 @@ def _candidates(pinned: PinnedTable, found: KeyRows, keys: int) -> dict[int, Key
 
 
 def _not_in_place(partials: pa.Table, in_place: Mapping[int, PatchesInPlace]) -> _Mask:
-    """Return a mask of the patches that become new rows."""
+    """Return a mask over ``partials``: True for a patch that becomes a new row."""
     left = np.ones(partials.num_rows, np.bool_)
     for patches in in_place.values():
         left[patches.places] = False
@@ -173,7 +175,8 @@ def write_rows(
     partials: pa.Table,
     results: Sequence[FragmentResult],
 ) -> tuple[str, ...]:
-    """Write whole rows, then completed patches, and return the JSON of the new fragments; empty if there are no rows.
+    """Write the rows ``whole``, then the completed patches, and return the new fragments as JSON; empty if there are
+    no rows.
 
     Patches are completed with the base rows that the tasks returned in ``results``.  Base rows have all columns of the
     version, so columns of other programs keep their values.

@@ -1,8 +1,8 @@
 """Show what the next merge would do to each fragment, and what that costs, without writing anything.
 
 Guarantee: the decisions come from the functions that ``merge`` uses, from the same version and the same flushes.
-There is one exception.  A merge would first rebuild a flush with missing files.  Here the region's generations end
-before such a flush.
+There are two exceptions.  A merge would first rebuild a flush with missing files; here the region's generations end
+before such a flush.  A merge would set aside keys in conflict; here all keys are merged.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ _DEFAULTS = FlusherSettings()
 
 @dataclass(frozen=True, slots=True)
 class FragmentExplanation:
-    """Effect of the next merge on one fragment.  ``replaced``: number of its live rows that are replaced, deleted or
-    patched; ``in_place``: number of those that are patched in place."""
+    """Effect of the next merge on one fragment.  ``rows``: physical rows.  ``replaced``: number of live rows that are
+    replaced, deleted or patched.  ``in_place``: number of these that are patched in place."""
 
     fragment: int
     rows: int
@@ -57,7 +57,7 @@ class FragmentExplanation:
     bytes_written: int
     seconds: float
     bytes_of: Mapping[Strategy, int]
-    """Bytes written and owed, by each strategy that was compared."""
+    """Bytes written now plus bytes owed later (``Cost.weight``), for each strategy that was compared."""
     indexed_by: tuple[str, ...] = ()
     """Names of the indexes over columns that many patches set.  They keep the fragment from being patched in place."""
 
@@ -90,7 +90,7 @@ class MergeExplanation:
 def explain(
     context: FlusherContext, limits: MergeLimits, compaction: CompactionLimits | None, threads: int = _DEFAULTS.threads
 ) -> MergeExplanation | Refused:
-    """Explain the next merge; ``Refused`` if it cannot be planned now.
+    """Return what the next merge would do, or ``Refused`` if it cannot be planned now.
 
     ``compaction``: the limits of compaction, None if it is turned off.
     """
@@ -121,7 +121,7 @@ def explain(
 def _left_alone(
     fragments: Sequence[Fragment], pinned: PinnedTable, compaction: CompactionLimits | None, limits: MergeLimits
 ) -> frozenset[int]:
-    """Return the fragments that no compaction may rewrite right after the merge."""
+    """Return the ids of the fragments that no compaction may rewrite right after the merge."""
     if compaction is None:
         return frozenset(f.fragment_id for f in fragments)
     others = frozenset(

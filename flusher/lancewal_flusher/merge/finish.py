@@ -1,22 +1,22 @@
 """Finish a merge: the work after its commit landed, before another merge may build on it.
 
 Guarantees
- 1. Once the merge is finished, no key of the merge shows twice because a user appended it between plan and commit:
-    Kafka's row wins.
+ 1. Once the merge is finished, no key of the merge has a second row because a user appended one between plan and
+    commit: Kafka's row stays, the user's is hidden.
  2. Every adopted data file exists.  If a clean-up took one between check and commit, its rows are rebuilt from the
     WAL, for all regions that have rows in it, and the broken fragment is removed.
  3. ``merges/<version>.finished`` is written last: after 1 and 2, after the proof that the merge did not land on top
     of another merge, and after the merge's own record.  Until then finishing is repeated, and repeating is harmless.
-    The record must come first.  Above a finished merge, a clean-up may leave only two later commits of others.
-    Without the record, nobody would then know what is merged.
+    The record must come before the ``finished`` object.  After a merge is finished, a clean-up may leave only two
+    later commits of others.  Without the record, the watermarks would then be unknown.
  4. Finishing needs only two versions, the merge's own and the newest.  The merge's transaction says what must be
     known of the version that the merge was computed from (``commit.facts``).
 
 Steps of ``finish_newest``
  1. Find the merge that set the watermarks in force, and whether it is finished.
  2. Prove again that no other merge came between the version that the merge read and its own.  Write its record, if it
-    is missing.  For a merge that this process has just made, both are done, and the results of steps 1, 2 and 4 are
-    known (``Proven``).
+    is missing.  For a merge that this process has just made, steps 1 and 2 and the check of step 4 are done, and
+    ``Proven`` has their results.
  3. Pin the newest version.  After a restore or an overwrite since the merge, finishing ends here with an error.  Right
     after a merge of this process, the merge's own version is pinned.  If others have changed a fragment since then,
     the follow-up conflicts; rows that they have added since then stay.  If the merge landed above its read version
@@ -91,8 +91,8 @@ _TRIES = 10
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """Result of finishing a merge: the number of rows from other commits that were hidden, and of adopted fragments
-    that were rebuilt.
+    """Result of finishing a merge.  ``version``: the merge's.  ``rows_hidden``: rows of other commits that were
+    hidden.  ``fragments_rebuilt``: adopted fragments with missing files that were replaced.
     """
 
     version: TableVersion
@@ -102,7 +102,9 @@ class Finished:
 
 @dataclass(frozen=True, slots=True)
 class SettledMerge:
-    """The current watermarks, whose merge is finished.  ``finished`` is None if the merge was finished before."""
+    """The watermarks of the newest merge, which is finished.  ``finished`` is None if it was finished before the
+    call.
+    """
 
     in_force: InForce
     finished: Finished | None
@@ -112,7 +114,8 @@ def finish_newest(context: FlusherContext, seen: Look | Proven | None = None) ->
     """Finish the newest merge if it is not finished.  Raises ``MergeUnproven`` or ``ObjectMissing`` if a person must
     look at the table.
 
-    ``seen``: what the caller has just read, or the merge that it has just made.  None: the newest version is read.
+    ``seen``: the state that the caller has just read, or the merge that it has just made.  None: the newest version
+    is read.
     """
     # Step 1
     in_force = context.watermarks.newest()[1] if seen is None else seen.in_force
@@ -171,7 +174,8 @@ def _facts(table: StoredTable, in_force: InForce) -> MergeFacts:
 def _follow_up(context: FlusherContext, in_force: InForce, facts: MergeFacts, proven: Proven | None) -> Finished | None:
     """Look for work left by the merge, and do it in one follow-up commit (steps 3 to 5 of ``finish_newest``).
 
-    ``proven``: begin at its version; None: at the newest.  Return None if another commit, or a clean-up, came first.
+    ``proven``: begin at the version of this merge.  None: begin at the newest version.  Return None if another
+    commit, or a clean-up, came first.
     """
     # Nothing of a restored or an overwritten table is ours to hide.
     current = context.watermarks.newest()[0] if proven is None else proven.pinned
@@ -201,8 +205,8 @@ def _follow_up(context: FlusherContext, in_force: InForce, facts: MergeFacts, pr
 def _hidden(
     context: FlusherContext, in_force: InForce, facts: MergeFacts, current: PinnedTable
 ) -> dict[int, list[int]]:
-    """Return the physical rows that others have added and that are to be hidden, by live fragment: Kafka's rows with the
-    same keys win."""
+    """Return the physical rows of other commits that must be hidden because the merge has their keys, by live
+    fragment."""
     if in_force.version == facts.read_version + 1 or _followed_up(context.table, in_force, current):
         return {}
     try:
@@ -217,8 +221,8 @@ def _hidden(
 
 
 def _followed_up(table: StoredTable, in_force: InForce, current: PinnedTable) -> bool:
-    """Whether a follow-up of this merge has landed before, and only the ``finished`` object is missing.  Users' rows
-    of that time are then hidden, and equal rows that a user appended since must stay."""
+    """Whether a follow-up of this merge has landed already.  If so, users' rows from before the follow-up are hidden.
+    Equal rows that a user has appended since must stay."""
     for version in range(in_force.version + 1, current.version + 1):
         found = table.transaction(version)
         if isinstance(found, TransactionInfo) and found.properties.get(PROPERTY_FOLLOWUP) == in_force.merge:
@@ -228,13 +232,13 @@ def _followed_up(table: StoredTable, in_force: InForce, current: PinnedTable) ->
 
 @dataclass(frozen=True, slots=True)
 class _Rebuilt:
-    """Adopted flushes whose rows were written again."""
+    """Adopted flushes with missing files, whose rows were written again from the log."""
 
     replaced: frozenset[str] = frozenset()
-    """All data files of these flushes."""
+    """Names of all data files of these flushes."""
     fragments: tuple[str, ...] = ()
     spans: Spans = ()
-    """Regions of the rows of the new fragments, in order."""
+    """Regions of the rows in ``fragments``, in the order of the rows."""
 
 
 def _taken(states: RegionStates, facts: MergeFacts) -> list[tuple[Region, GenerationRecord]]:
@@ -261,8 +265,7 @@ def _taken(states: RegionStates, facts: MergeFacts) -> list[tuple[Region, Genera
 
 
 def _merged_keys(context: FlusherContext, in_force: InForce, facts: MergeFacts) -> pa.Table:
-    """Return the keys of which the merge has written all records.  Keys of which it has set records aside are left
-    out."""
+    """Return the keys of the merge, without keys of which records were set aside."""
     rows = context.contract.rows
     names = list(rows.primary_key)
     keys = [rows.key.empty_table()]

@@ -1,4 +1,4 @@
-"""Remember since when this process has seen each generation in its state; only the process's own clock counts."""
+"""Remember since when this process has seen each generation as waiting, by the process's own monotonic clock."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Key = tuple[Region, Generation]
 
 @dataclass(slots=True)
 class FirstSeen:
-    """Times when each generation was first seen, in monotonic seconds."""
+    """Time when each waiting generation was first seen, in monotonic seconds."""
 
     seen: dict[Key, float] = field(default_factory=dict)
 

@@ -1,14 +1,16 @@
-"""Find rows that users appended with keys of a merge, between the version that it was computed from and its own.
+"""Find rows with keys of a merge that users appended between the version from which the merge was computed and the
+merge's own version.
 
 Guarantee: a user's row that was visible next to Kafka's row at the merge's own version is found in the newest
-version.  This holds even if a compaction has moved the row since.  Kafka's row is not found.
+version.  This holds even if a compaction has moved the user's row since.  Kafka's row is never returned.
 
 Steps
- 1. Users' rows at the merge's version lie in fragments that are newer than the version it was computed from, and that
-    the merge did not add itself.  Search those of these fragments that are still live, as they are now.
- 2. In the fragments that are no longer live, take the rows that had keys of the merge.  A compaction keeps only their
-    values.  Search the fragments that have come since by key and by all values, for as many equal rows as there were.
-    If the merge's own rows have moved too, leave as many equal rows alone.
+ 1. At the merge's version, users' rows lie in fragments that were added after the version from which the merge was
+    computed, but not by the merge.  Search those of these fragments that still exist in the newest version, as they
+    are there.
+ 2. In the fragments that no longer exist, take the rows with keys of the merge.  A compaction has moved such rows,
+    and only their values are the same.  Search the fragments added since for rows with equal values, as many as there
+    were.  If the merge's own rows were moved too, leave as many equal rows alone.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ def foreign_rows(
     landed: PinnedTable, current: PinnedTable, facts: MergeFacts, keys: Callable[[], pa.Table], rows: RowSchema
 ) -> dict[int, list[int]]:
     """Return the physical rows of ``current`` that must be hidden, by fragment.  ``landed``: the merge's own version.
-    ``keys`` returns the merge's keys.
+    ``current``: the version to search.  ``keys`` returns the merge's keys.
     """
     others = [
         f.fragment_id
@@ -65,7 +67,7 @@ def _moved(
     rows: RowSchema,
 ) -> Addresses:
     """Return the addresses in ``current`` of users' rows that were in the fragments ``gone`` (step 2).  ``own``:
-    fragments of the merge itself that are no longer live."""
+    fragments of the merge itself that ``current`` does not have.  ``wanted``: the merge's keys."""
     names = list(rows.table.names)
     before = landed.take(pa.array(find_keys(landed, wanted, gone).addresses), names)
     if not before.num_rows:

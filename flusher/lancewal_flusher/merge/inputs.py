@@ -1,15 +1,16 @@
 """Choose and read the inputs of a merge (steps 1 and 2 of ``merge``).
 
-These are the generations that wait according to the region states of a ``look``, and their flushes.
+Inputs are generations that wait, according to the region states of a ``look``, and their flushes.
 
 Guarantee: if a region's state is missing or ends below the region's watermark, the state was lost, and an error says
-so.  A merge takes one generation of a region, to adopt it or to combine it with those of other regions.  Or it takes
-several, to combine them (``plan``, ``region_input``).  If a flush is lost, or its manifest is damaged, the merge leaves
-its generation and all later ones of that region.  If the content of a flush is damaged, or the state, the merge leaves
-the whole region.  Regions left because of damage are named, and every other region is taken.
+so.  A merge takes one generation of a region, to adopt its files or to combine it with generations of other regions.
+Or it takes several generations of the region, to combine them (``plan``, ``region_input``).  If a flush is lost for
+good, or its manifest is damaged, the merge leaves out its generation and all later ones of that region.  If the
+content of a flush is damaged, or the region's state, the merge leaves out the whole region.  The result names regions
+with damage.  All other regions are merged.
 
-A flush's objects and files are not checked first, since reading them shows whether they exist.  If one is missing,
-all are checked, and each flush that is not whole is rebuilt.
+Objects and files of flushes are not checked before they are read.  If the read finds one missing, all are checked,
+and each flush that lacks one is rebuilt.
 """
 
 from __future__ import annotations
@@ -46,15 +47,17 @@ from lancewal_flusher.merge.region_input import RegionInput, read_region_inputs
 
 @dataclass(frozen=True, slots=True)
 class MergeInputs:
-    """Inputs of the next merge, chosen from the unmerged generations."""
+    """Inputs of the next merge, chosen from the unmerged generations.  ``waited_s``: for how long the oldest of them
+    has waited; infinite if the merge must not wait for more.
+    """
 
     in_force: InForce
     states: Mapping[Region, RegionState]
     region_inputs: Sequence[RegionInput]
     waited_s: float
     left: Mapping[Region, Corrupt | RegionConflict] = field(default_factory=dict)
-    """Regions that the merge leaves, and why: something that it needs is damaged or lost, or too many keys are in
-    conflict (``set_aside``)."""
+    """Error of each region that the merge leaves out, wholly or from some generation on.  Something that the merge
+    needs is damaged or lost, or too many keys are in conflict (``set_aside``)."""
 
     @property
     def nbytes(self) -> int:
@@ -76,8 +79,8 @@ class MergeInputs:
 def read_inputs(
     context: FlusherContext, seen: Look, limits: MergeLimits, first_seen: FirstSeen, *, rebuild: bool = True
 ) -> MergeInputs | Refused:
-    """Choose and read the inputs of the next merge (steps 1 and 2 of ``merge``); ``Refused`` if nothing can be merged
-    now.
+    """Choose and read the inputs of the next merge (steps 1 and 2 of ``merge``).  Return ``Refused`` if nothing can
+    be merged now.
 
     Without ``rebuild`` nothing is written: a region's generations end before a flush with missing files.
     """
@@ -116,11 +119,11 @@ def _take(
     flushes: Mapping[Region, Sequence[FlushedGeneration]],
     damaged: dict[Region, Corrupt],
 ) -> tuple[Sequence[RegionInput], float] | ObjectMissing:
-    """Return the inputs that a merge takes of these flushes, and how many seconds the oldest of them has waited.  The
-    time is infinite if the merge is full.
+    """Return the inputs that a merge takes from these flushes, and how many seconds the oldest of them has waited.
+    The time is infinite if memory has no room for the other regions' flushes.
 
-    ``ObjectMissing`` is returned if an object or file of a flush is gone.  Regions with other damage are added to
-    ``damaged``.
+    Return ``ObjectMissing`` if an object or file of a flush is gone.  Add regions with other damage to ``damaged``.
+    ``ages``: for how many seconds each generation has waited.
     """
     share = limits.share(len(flushes))
     merges = []
@@ -155,8 +158,8 @@ def _take(
 
 
 def _files_fit(contract: Contract, contract_of: Callable[[int], Contract], merge: RegionMerge) -> bool:
-    """Return whether the contract has every field of the contracts that these flushes were written under, but for whole
-    columns that were dropped."""
+    """Return whether the contract has every field of the contracts under which these flushes were written.  Fields of
+    columns that were dropped as a whole do not matter."""
     wanted, kept = set(contract.field_ids), {column.ids[0] for column in contract.columns}
     written = {flushed.contract_version for flushed in merge.flushes}
     columns = chain.from_iterable(contract_of(version).columns for version in written)
@@ -170,11 +173,11 @@ def _flushes(
     whole: bool,
     rebuild: bool,
 ) -> tuple[dict[Region, list[FlushedGeneration]], dict[Region, Corrupt], bool]:
-    """Return the flushes that wait, by region, up to the first that is damaged or that another process has rebuilt
+    """Return the flushes that wait, by region, up to the first that is damaged, lost, or rebuilt by another process
     (step 2).
 
-    Also return the damage, by region, and whether a flush is left because another process was faster.  ``whole``:
-    check all objects and files, and treat a flush that lacks one as lost.
+    Also return the damage, by region, and whether a flush is left out because another process has rebuilt or merged
+    it.  ``whole``: check all objects and files, and treat a flush that lacks one as lost.
     """
     named = [(region, record) for region, records in sorted(waiting.items()) for record in records]
     if not named:
@@ -209,8 +212,8 @@ def _flushes(
 
 
 def _rebuild(context: FlusherContext, region: Region, record: GenerationRecord) -> FlushedGeneration | Corrupt | None:
-    """Rebuild a flush from its log.  None: another process rebuilt, or merged, it first.  Return the error if the log
-    does not have its rows."""
+    """Rebuild a flush from the log.  Return None if another process has rebuilt or merged it first.  Return the error
+    if the log does not have the rows."""
     try:
         return rebuild_flush(context, region, record, context.new_id)
     except ObjectMissing as error:

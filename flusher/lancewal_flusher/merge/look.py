@@ -1,13 +1,13 @@
 """Read the state of a table for a round: the newest version, its watermarks, and the states of all regions.  They are
 read at the same time.
 
-Guarantee: the region states are not older than the watermarks, so a state that ends below them was lost
-(``history.check_reaches``).  Generations that a merge has put into the table were FLUSHED before its commit.  States
-that are read after a merge was known to have landed are therefore not older than its watermarks.  If the newest
-version has later watermarks, the states are read once more.
+Guarantee: the region states are not older than the watermarks, so a region state that ends below its watermark was
+lost (``history.check_reaches``).  Generations that a merge has put into the table were FLUSHED before its commit.  So
+states that were read after this process knew of a merge are not older than the merge's watermarks.  If the newest
+version has the watermarks of a later merge, the states are read once more.
 
-Errors of the region states are raised where these are needed: a merge can be finished without them.  A damaged state
-concerns only its region.  All other states are read, and nothing is known of that region.
+An error of reading the region states is raised only when the states are used, because a merge can be finished without
+them.  A damaged state affects only its region: the states of all other regions are read.
 """
 
 from __future__ import annotations
@@ -28,12 +28,14 @@ from lancewal_flusher.context import FlusherContext
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """State of a table, as ``look`` read it.  ``pinned`` was the newest version, and belongs to the contract's table."""
+    """State of a table, as ``look`` read it.  ``pinned``: the version that was the newest; it belongs to the
+    contract's table.  ``in_force``: its watermarks.
+    """
 
     pinned: PinnedTable
     in_force: InForce
     found: Sound | LancewalError
-    """The region states, or why they could not be read."""
+    """The region states, or the error of reading them."""
 
     @property
     def states(self) -> Mapping[Region, RegionState]:
@@ -46,7 +48,9 @@ class Look:
 
 
 def look(context: FlusherContext, check: Callable[[FlusherContext, PinnedTable], None] = check_version) -> Look:
-    """Read the newest version, its watermarks and all region states.  Raises what ``check`` raises."""
+    """Read the newest version, its watermarks and all region states.  ``check`` checks the version; its errors are
+    raised.
+    """
     known = context.watermarks.newest_set_by
     found, (pinned, in_force) = together(
         context.tasks,

@@ -5,24 +5,26 @@ Guarantees
     regions, and any two merges from one version conflict.  (Each changes the *sentinel*, the live fragment with the
     lowest id; a table without fragments takes a strict commit.)
  2. After the commit, the table equals the fold of each region up to its watermark, for keys that only Kafka writes.
-    Keys that a user appended in between are settled by ``finish``.
+    ``finish`` hides users' rows that were appended in between.
  3. A crash at any point leaves the table at a correct version, plus files that no version names.
 
 Steps of ``merge_next``
- 1. Pin version V and check that it is the contract's table.  Read its watermarks W(V) and all region states, none
-    older than W (``look``).  Refuse while the merge that set W is not finished.  Choose generations of each region (``plan``,
-    ``inputs``).
+ 1. Pin version V and check that it is the contract's table.  Read its watermarks W(V), and all region states; no
+    state is older than W(V) (``look``).  Refuse while the merge that set W(V) is not finished.  Choose generations of
+    each region (``plan``, ``inputs``).
  2. Read the flushes.  A flush with missing files is first rebuilt from its WAL entries.
- 3. In a table keyed by bytes, set aside keys that came through another region (``set_aside``).  Ask the key index which
-    rows of V the keys may replace; scan fragments that it does not cover.  If more bytes of deletion vectors than of
-    rows would be written, wait up to ``defer_s`` for more generations.  In each fragment, find the live rows, write
-    deletion vectors, and read the rows that patches apply to (``changes``).  Write one set of new rows: completed
-    patches, and the survivors of combined generations.  Write the object of what is set aside, if anything is.
+ 3. In a table keyed by bytes, set aside keys that came through another region (``set_aside``).  Ask the key index
+    which rows of V the keys may replace; scan fragments that it does not cover.  If more bytes of deletion vectors
+    than of rows would be written, wait up to ``defer_s`` for more generations.  In each fragment, find the live rows,
+    write deletion vectors, and read the rows that patches apply to (``changes``).  Write one set of new rows:
+    completed patches, and the survivors of combined generations.  Write an object with the records that are set
+    aside, if there are any.
  4. Send ONE commit from V.
- 5. Committed: go on.  Conflict: nothing landed, plan again.  Unknown: look for our merge uuid in the versions above V.
+ 5. Committed: go on.  Conflict: nothing landed, plan again.  Unknown: search the versions above V for the merge's
+    uuid.
  6. Landed above V + 1: no version in between may be a merge, else ``MergeUnproven``.
  7. Record the watermarks under ``merges/``.  At the same time check, for ``finish``, that the files added exist.
- 8. Landed above V + 1: a column may have been renamed or dropped in between; ``ContractMismatch`` says so.
+ 8. Landed above V + 1: raise ``ContractMismatch`` if a column was renamed or dropped in between.
 """
 
 from __future__ import annotations
@@ -66,18 +68,20 @@ class Proven:
     """A merge that this process has just committed, proven and recorded, but not finished yet."""
 
     pinned: PinnedTable
-    """Version of the merge."""
+    """The table version that the merge has made."""
     in_force: InForce
     facts: MergeFacts
     states: Mapping[Region, RegionState]
-    """Region states that the merge was made from; they have the generations that it took."""
+    """Region states that the merge's inputs were chosen from.  They still list the generations that the merge took."""
     missing: frozenset[str]
-    """Files that the merge has added and that were missing after the commit, though the newest version needs them."""
+    """Names of data files of the merge that were missing after the commit, although the newest version needs them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """A merge that landed.  Other versions may lie between the version that it read and its own."""
+    """A merge that landed.  Other versions may lie between ``read_version``, from which it was computed, and its own
+    ``version``.
+    """
 
     version: TableVersion
     read_version: TableVersion
@@ -87,28 +91,29 @@ class Merged:
     rows_replaced: int
     keys_deleted: int
     fragments_scanned: int
-    """Fragments that the key index does not cover."""
+    """Number of fragments that were scanned for keys, because the key index does not cover them."""
     index_faults: tuple[str, ...]
-    """Parts of the key index that could not be read."""
+    """Errors of the key index: a text for each part that could not be read."""
     rows_in_place: int = 0
-    """Replaced rows of which only columns were written."""
+    """Number of replaced rows that were patched in place: only some columns were written again."""
     bytes_adopted: int = 0
-    """Bytes of the data files of flushes that became the table's as they are."""
+    """Bytes of adopted data files: files of flushes that became part of the table unchanged."""
     bytes_written: int = 0
     """Bytes of data files that the merge wrote; deletion vectors are not counted."""
     worn: tuple[int, ...] = ()
-    """Fragments that hide so many rows now that compaction must rewrite them at once (``cost``)."""
+    """Ids of fragments that now hide so many rows that compaction should rewrite them at once (``Changes.worn``)."""
     regions_not_known: int = 0
-    """Rows with a key of the merge whose region is unknown, hidden rows too; only in tables keyed by bytes."""
+    """Number of rows, hidden ones included, that have a key of the merge and whose region is unknown.  Only counted
+    in tables whose rows do not tell their partition."""
     set_aside: int = 0
-    """Keys of which a region's records were not merged, but wait for a decision (``set_aside``)."""
+    """Number of keys with records that this merge set aside: they wait for a person's decision (``set_aside``)."""
     set_aside_of: tuple[int, ...] = ()
-    """Partitions through which these records came."""
+    """Partitions whose records this merge set aside."""
     left: Mapping[Region, Corrupt | RegionConflict] = field(default_factory=dict)
-    """Regions that the merge has left, and why (``MergeInputs.left``)."""
+    """Error of each region that the merge has left out (``MergeInputs.left``)."""
     proven: Proven | None = None
-    """The merge, for ``finish``.  None if Lance did not hand over the version, and in reports, which would keep the
-    version in memory."""
+    """The merge's results that ``finish`` uses.  None if Lance did not return the version.  Reports have None too, so
+    that they do not keep the version in memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +121,7 @@ class NothingToMerge:
     """There is nothing to merge now.  Either no region has a FLUSHED generation above its watermark, apart from those
     in ``left``, or a merge is ``deferred``.
 
-    The fields have the state at ``version``.
+    ``version``: the newest version, whose watermarks are ``in_force``.
     """
 
     version: TableVersion
@@ -124,7 +129,7 @@ class NothingToMerge:
     states: Mapping[Region, RegionState]
     deferred: bool = False
     left: Mapping[Region, Corrupt | RegionConflict] = field(default_factory=dict)
-    """See ``Merged``."""
+    """Error of each region that is left out (``MergeInputs.left``)."""
 
 
 MergeResult = Merged | Refused | NothingToMerge
@@ -135,7 +140,9 @@ _NOT_LANDED = TableVersion(0)
 
 @dataclass(frozen=True, slots=True)
 class _Planned:
-    """A merge that is ready to be committed.  ``in_force`` and ``merged`` do not know yet at which version it lands."""
+    """A merge that is ready to be committed.  The versions in ``in_force`` and ``merged`` are 0 until the commit has
+    landed.
+    """
 
     commit: TableCommit
     in_force: InForce
@@ -151,10 +158,11 @@ def merge_next(
     adopted_keys: AdoptedKeys | None = None,
     seen: Look | None = None,
 ) -> MergeResult:
-    """Merge the next unmerged generations.  Earlier merges must be finished.  The caller must pass the same
-    ``first_seen`` to each call.
+    """Merge the next unmerged generations.  Earlier merges must be finished.  Pass the same ``first_seen`` to each
+    call.  Otherwise a merge that is deferred would be deferred at every call.
 
-    ``adopted_keys`` gets the keys of the merge's files if the merge lands.  ``seen``: what the caller has just read.
+    If the merge lands, the keys of its files are added to ``adopted_keys``.  ``seen``: the state that the caller has
+    just read.
     """
     seen = seen or look(context)
     pinned = seen.pinned
@@ -202,7 +210,7 @@ def merge_next(
 def _plan(
     context: FlusherContext, seen: Look, limits: MergeLimits, first_seen: FirstSeen
 ) -> _Planned | Refused | NothingToMerge:
-    """Choose, read and write all that the next merge commits (steps 1 to 3 of ``merge_next``)."""
+    """Choose and read the inputs of the next merge, and write its files (steps 1 to 3 of ``merge_next``)."""
     pinned = seen.pinned
     inputs = read_inputs(context, seen, limits, first_seen)
     if isinstance(inputs, Refused):
@@ -290,5 +298,5 @@ def _mark(taken: RegionInput, in_force: InForce) -> Watermark:
 
 
 def next_fragment_id(fragments: Sequence[Fragment]) -> int:
-    """Return the lowest id that a later fragment may have."""
+    """Return an id that is higher than the ids of all these fragments."""
     return max((f.fragment_id + 1 for f in fragments), default=0)

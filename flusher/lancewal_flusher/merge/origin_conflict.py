@@ -1,18 +1,20 @@
-"""Check that each key belongs to one region, for merges into a table whose rows do not tell it.
+"""Check that each key comes through one region only, for merges into a table whose rows do not tell their region.
 
-The errors that name other keys are made here too.
+A *stray* is a live row with a key of the merge that is known to have come through another region than the merge's
+record.  A *meeting* (``Meeting``) is a set of keys that wait through several regions.  The errors about both are made
+here.
 
 ``regions_of_merge`` says through which region the rows of the merge's files came.
 
 Guarantees
- 1. ``find_strays`` finds each live row that a merge would replace, if it is known that another region brought the row,
-    and that region counts (``keys.origin``).
+ 1. ``find_strays`` finds all strays among the live rows that a merge would replace, as far as the other region counts
+    (``keys.origin``).
  2. Rows whose region is unknown do not count as strays.  Their number is returned.
 
 Steps of ``find_strays``
- 1. Of the rows that the key index found, take the live ones that another region brought.
- 2. In fragments that the index does not cover, scan for the keys, if a commit says through which regions their rows
-    came.
+ 1. From the rows that the key index found, take the live ones that came through another region.
+ 2. Scan the fragments that the index does not cover for the keys, if a commit says through which regions the
+    fragment's rows came.
 """
 
 from __future__ import annotations
@@ -35,12 +37,13 @@ from lancewal_flusher.context import FlusherContext, check_contract
 from lancewal_flusher.merge.region_input import RegionInput, adopted_files
 
 ADDRESSES_SHOWN = 20
-"""Most row addresses that a message names."""
+"""Upper bound of the row addresses that a message names."""
 Strays = npt.NDArray[np.int64]
-"""One line for each live row whose key waits through another region.  It has the row's address, the row's partition,
-and the place of its key."""
+"""Array with a line for each stray (module docstring): the row's address, its partition, and the index of its key
+among the merge's keys."""
 MET = -2
-"""Mark in place of a partition: the key waits through several partitions, so a row of any partition is a stray."""
+"""Number used in place of a partition: the key waits through several partitions, so a row of any partition is a
+stray."""
 
 
 def find_strays(
@@ -71,7 +74,9 @@ def _not_known(rows: RowsOfKeys) -> int:
 
 
 def _strays(pinned: PinnedTable, fragment_id: int, rows: RowsOfKeys, partitions: Partitions) -> Strays:
-    """Return the rows that live and that another region brought."""
+    """Return the strays of one fragment.  ``rows``: its rows that the lookup found.  ``partitions``: that of each
+    key.
+    """
     nothing = np.zeros((0, 3), np.int64)
     if rows.partitions is None:
         return nothing
@@ -113,7 +118,7 @@ def too_many_replaced(
     strays: Strays,
     partitions: Partitions,
 ) -> RegionConflict:
-    """Return the error for a merge that would replace more rows of other regions than may be set aside."""
+    """Return the error for a merge with more strays than keys may be set aside."""
     strays = strays[np.argsort(strays[:, 0])]
     shown = strays[:ADDRESSES_SHOWN, 0].tolist()
     more = f" and {len(strays) - len(shown)} more" if len(strays) > len(shown) else ""
@@ -131,7 +136,9 @@ def too_many_replaced(
 
 
 def _told(context: FlusherContext, pinned: PinnedTable, fragment_ids: Sequence[int]) -> Mapping[int, tuple[int, Spans]]:
-    """Return for each uncovered fragment that a commit tells of: the physical rows of its key file, and their regions."""
+    """Return the number of physical rows, and their regions, of those fragments of which a commit has recorded the
+    regions.
+    """
     wanted = set(fragment_ids)
     files = {
         name: fragment
@@ -155,7 +162,9 @@ def _generations(region_inputs: Sequence[RegionInput], partitions: Sequence[int]
 
 
 def _conflict(context: FlusherContext, met: Meeting, what: str, way_on: str, **where: object) -> RegionConflict:
-    """Return the error; raise ``ContractMismatch`` instead if a newer contract may let the merge pass."""
+    """Return the error.  Raises ``ContractMismatch`` instead if there is a newer contract, with which the keys may
+    not be in conflict.
+    """
     check_contract(context)
     return conflict(context.contract.topic, met, what, f"Other partitions are merged. {way_on}", **where)
 
@@ -166,8 +175,8 @@ def regions_of_merge(
     """Return the regions of the rows in a merge's new files, by file.  These are the adopted files, the rewritten ones,
     and the files ``written``.
 
-    The files ``written`` have the rows of all regions, then those of their patches that are ``kept``.  Other patches
-    are written in place.
+    The files ``written`` have the new rows of all regions, in order, then the completed patches.  ``kept``: mask over
+    all patches, True for completed ones; the others are written in place.
     """
     sources = [_source(taken) for taken in region_inputs]
     spans: dict[str, Spans] = {}

@@ -1,23 +1,23 @@
 """Choose the generations that the next merge takes: a pure decision.
 
-Per region a merge either *adopts* the files of one generation as they are, or *combines* several consecutive small
-ones.  To combine is to fold them and write the survivors as new rows.  A merge never adopts two generations of a
-region, because a new fragment must not carry a deletion file.  (Lance names that file by the fragment id, which is
-assigned at the commit.)
+For each region a merge either *adopts* the files of one generation unchanged, or *combines* consecutive small
+generations.  To combine is to fold generations, and to write the resulting rows, the *survivors*, as new rows.  A
+merge never adopts two generations of a region, because a new fragment must not carry a deletion file.  (Lance names
+that file by the fragment id, which is assigned at the commit.)
 
-The files of a flush with several parts hold rows of all of them.  They are adopted only if the merge takes every
-part, each as the only generation of its region (``is_whole``).  For each part the region state read in this merge then
-names this very flush, and no part is at or below the watermark.  Otherwise the file would bring rows of a part that is left
-out, or that was merged or flushed otherwise before.  Rows of a part that is combined with a later generation would
-come twice.  In these cases the parts taken are combined.
+The files of a flush with several parts have rows of all parts.  They are adopted only if the merge takes every part,
+each as the only generation of its region (``is_whole``).  For each part the region state read in this merge then
+names this very flush, and no part is at or below the watermark.  Otherwise the files would add rows of a part that is
+left out, or that was merged before, or that has another flush.  Rows of a part that is combined with a later
+generation would be added twice.  In these cases the parts that are taken are combined.
 
-Files written under a contract that had a column of another type, or a member that was dropped since, are never adopted
-(``RegionMerge.files_fit``).  A whole column that was dropped stays behind in the files, and the fragment no longer names it
-(``region_input``).
+Files are never adopted if their contract had a column of another type, or a struct member that was dropped since
+(``RegionMerge.files_fit``).  If a whole column was dropped, the files keep its values, and the fragment no longer
+names the column (``region_input``).
 
-A thousand regions that each seal every minute by themselves would make a thousand fragments a minute, one for each
-flush.  Every later merge would hide rows in all of them, and compaction would rewrite them.  If many flushes have few
-rows each, these are therefore combined too: their rows are written together.
+If a thousand regions each seal once a minute, adopting would make a thousand fragments a minute, one for each flush.
+Every later merge would hide rows in all of them, and compaction would rewrite them.  Therefore, if there are many
+flushes with few rows each, they are combined too: their rows are written together.
 """
 
 from __future__ import annotations
@@ -37,48 +37,51 @@ from lancewal_flusher.tasks.cost import vector_bytes
 
 _DEFAULTS = FlusherSettings()
 _KEY_BYTES = 100
-"""Bytes of a changed key while it is looked up and hidden: the key itself, a short one, its code, its order, its row's
-place."""
+"""Bytes of memory for each changed key during the lookup: a short key, its code, its order, and the place of its
+row."""
 _DECODED = 3
-"""Bytes of rows in memory for each byte as stored."""
+"""Bytes that rows take in memory for each byte that they take in a file."""
 
 
 @dataclass(frozen=True, slots=True)
 class MergeLimits:
-    """Limits of one merge: sizes in rows (changed keys), and in bytes as stored."""
+    """Limits of one merge.  Numbers of rows or changed keys, and bytes of stored files unless a limit says otherwise."""
 
     adopt_rows: int = 50_000
-    """Rows from which on a generation is taken alone, to adopt its files.  Files with fewer rows may be combined, even
-    if nothing else of their region waits."""
+    """A generation with at least this many rows is taken alone, and its files are adopted.  A smaller generation may
+    be combined, even if no other generation of its region waits."""
     adopt_small_max: int = 16
-    """Most flushes with fewer rows whose files one merge adopts.  Compaction bundles this many fragments later.  If
-    there are more, the smallest are combined."""
+    """Upper bound of the flushes with fewer than ``adopt_rows`` rows that one merge adopts.  If there are more, the
+    smallest are combined.  Compaction rewrites the fragments of adopted ones together later."""
     combine_changes: int = 2_000_000
-    """Most changes that one region puts into one merge."""
+    """Most changed keys that one merge combines of one region.  The oldest generation is taken whatever its size."""
     combine_bytes: int = 256 << 20
-    """Most bytes that one merge combines, all its regions together: combined rows are held in memory.  A larger
-    generation is taken alone, and adopted."""
+    """Most bytes of generations that one merge combines, for all regions together, because combined rows are held in
+    memory.  The oldest generation of a region is taken whatever its size."""
 
     memory_bytes: int = _DEFAULTS.merge_memory_bytes_max
-    """About how many bytes a merge may hold in memory (``memory_bytes``).  Other generations wait for the next merge."""
+    """Bytes that a merge may hold in memory, as the function ``memory_bytes`` estimates them.  Generations beyond
+    that wait for the next merge."""
 
     defer_s: float = 0.0
-    """Longest time that a merge waits for more, if it would write more bytes of deletion vectors than of rows."""
+    """Longest time in seconds that a merge waits for more generations, if it would write more bytes of deletion
+    vectors than of rows."""
 
     in_place_rows: int = 1_000
     """Fewest patched rows of a fragment for which patching in place is considered.  To look into a fragment costs a
     request for each of its data files."""
     rewrite_bytes: int = 1 << 20
-    """Bytes below which a fragment is not worth a table version of its own, however many of its rows are hidden.
-    Compaction takes such a fragment in its usual turn."""
+    """Smallest size in bytes of a fragment that compaction rewrites right after a merge.  A smaller fragment is not
+    worth a table version of its own, however many of its rows are hidden.  Compaction takes it in its usual turn."""
     conflict_keys_max: int = KEYS_MAX
-    """Most keys of two regions that may wait for a person's decision.  Merges leave regions that would bring more
+    """Most keys in conflict that may wait for a person's decision.  A merge leaves out regions that would add more
     (``set_aside``)."""
     deleted_share: float = _DEFAULTS.compaction_deleted_ratio
-    """Share of hidden rows from which on compaction rewrites a fragment (``flusher.compaction_deleted_ratio``)."""
+    """Share of a fragment's rows, from 0 to 1.  If more rows are hidden, compaction rewrites the fragment
+    (``flusher.compaction_deleted_ratio``)."""
 
     def share(self, regions: int) -> MergeLimits:
-        """Return the limits of one region, if ``regions`` regions share ``combine_bytes``."""
+        """Return the limits for one region, if ``regions`` regions share ``combine_bytes`` equally."""
         return replace(self, combine_bytes=self.combine_bytes // max(regions, 1))
 
 
@@ -89,7 +92,8 @@ class RegionMerge:
     region: Region
     flushes: tuple[FlushedGeneration, ...]
     files_fit: bool = True
-    """Whether the table's contract has every field that these flushes were written with, but for whole columns."""
+    """Whether the columns allow to adopt the files.  The contract then has every field of the flushes, but for fields
+    of columns that were dropped as a whole."""
 
     @property
     def memory_bytes(self) -> int:
@@ -99,11 +103,11 @@ class RegionMerge:
 
 
 def waiting(state: RegionState, in_force: InForce) -> tuple[GenerationRecord, ...]:
-    """Return the region's generations to merge: those FLUSHED (or MERGED) above its watermark, oldest first, without a
-    gap.
+    """Return the region's generations to merge: those above its watermark, oldest first, up to the first that is
+    neither FLUSHED nor MERGED.
 
-    Raises ``StoreInconsistent`` if ``state`` has a gap there.  The caller knows that it reaches the watermark
-    (``check_reaches``).
+    Raises ``StoreInconsistent`` if ``state`` has a gap there.  The caller must have checked that ``state`` reaches
+    the watermark (``check_reaches``).
     """
     merged = in_force.generation(state.region)
     position = in_force.position(state.region)
@@ -125,7 +129,7 @@ def waiting(state: RegionState, in_force: InForce) -> tuple[GenerationRecord, ..
 
 
 def choose(region: Region, flushes: Sequence[FlushedGeneration], limits: MergeLimits) -> RegionMerge:
-    """Choose the flushes to merge, oldest first, at least one."""
+    """Choose how many of a region's flushes to merge: the oldest one, and those after it that fit the limits."""
     if flushes[0].rows >= limits.adopt_rows:
         return RegionMerge(region, (flushes[0],))
     taken = [flushes[0]]
@@ -142,7 +146,8 @@ def choose(region: Region, flushes: Sequence[FlushedGeneration], limits: MergeLi
 
 
 def memory_bytes(flushes: Sequence[FlushedGeneration]) -> int:
-    """Estimate the bytes that a merge of these flushes of one region holds: keys, and the rows that it reads.
+    """Estimate the bytes of memory that a merge of these flushes of one region takes: for keys, and for the rows that
+    it reads.
 
     A single generation that is adopted needs less than several that are combined.  A part of a shared flush counts as
     combined, because it is unknown here whether the merge takes all other parts.
@@ -154,8 +159,9 @@ def memory_bytes(flushes: Sequence[FlushedGeneration]) -> int:
 def within_memory(
     merges: Sequence[RegionMerge], waited_s: Callable[[RegionMerge], float], limits: MergeLimits
 ) -> list[RegionMerge]:
-    """Choose merges that fit into memory together, and return them in the given order.  Merges that have waited longest
-    are chosen first.  ``merges`` has one for each region.
+    """Choose merges that fit into memory together, and return them in the given order.  Merges that have waited
+    longest are chosen first.  ``merges`` has one for each region.  ``waited_s`` returns the seconds that a merge has
+    waited.
 
     Raises ``InvalidSettings`` if none fits even alone, because it would never be merged.
     """
@@ -194,9 +200,10 @@ def is_whole(parts: Sequence[FlushedGeneration]) -> bool:
 
 
 def combined_regions(merges: Sequence[RegionMerge], limits: MergeLimits) -> frozenset[Region]:
-    """Return the regions whose generations are combined, with each other and with those of other regions.
+    """Return the regions whose rows are written as new rows, instead of adopting their files.
 
-    If too many small flushes could be adopted, the smallest are combined too, up to the limit in bytes.
+    If more than ``adopt_small_max`` small flushes could be adopted, the smallest are combined too, as far as the
+    limits in bytes allow.
     """
     whole = adoptable(merges)
     adopted = {merge.region for taken in whole for merge in taken}

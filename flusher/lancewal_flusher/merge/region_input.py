@@ -1,11 +1,11 @@
-"""Read the input of a merge from each region's flushes, to be adopted or rewritten.
+"""Read each region's input of a merge from its flushes: files to adopt, or rows to write.
 
 Guarantees
- 1. A file is adopted only if the rows of all its regions are intact.  If one part of a shared flush is damaged, the rows
-    of the other parts are read, to be rewritten.
+ 1. A file is adopted only if the rows of all its regions are intact.  If one part of a shared flush is damaged, the
+    rows of the other parts are read, and written as new rows.
  2. A file is adopted once, however many regions have rows in it (``adopted_files``).
- 3. An adopted fragment names no field that the contract has dropped.  So a column of another program that gets the
-    dropped id does not show the old values.
+ 3. An adopted fragment names no field that the contract has dropped.  So if another program's column gets the id of a
+    dropped field, it does not show that field's values.
 """
 
 from __future__ import annotations
@@ -29,19 +29,21 @@ from lancewal_flusher.merge.plan import RegionMerge
 
 @dataclass(frozen=True, slots=True)
 class RegionInput:
-    """One region's part of a merge."""
+    """One region's input of a merge.  ``partials``: patches.  ``gone``: number of deleted keys."""
 
     merge: RegionMerge
     adopted: tuple[str, ...]
-    """Fragments taken as they are.  They have rows of the region, and of others if others share them."""
+    """Fragments to adopt unchanged, as JSON.  They have the region's rows, and rows of other regions if the flush is
+    shared."""
     rows: pa.Table
-    """Rows to write as new ones: survivors of combined generations."""
+    """Rows to write as new rows: those that combining the generations gave; empty if files are adopted."""
     partials: pa.Table
     keys: pa.Table
-    """All keys that the region's part touches: keys of ``partials``, then of deleted rows, then of other rows."""
+    """All keys that the region changes: first the keys of ``partials``, then of deleted rows, then of other rows."""
     gone: int
     rewritten: tuple[str, ...] = ()
-    """Fragments that replace those of a flush, without the rows that are set aside (``set_aside``)."""
+    """Fragments, as JSON, that were written in place of the flush's, without the rows that are set aside
+    (``set_aside``)."""
 
     @property
     def row_keys(self) -> pa.Table:
@@ -50,14 +52,18 @@ class RegionInput:
 
     @property
     def shared(self) -> str | None:
-        """The flush whose files the region adopts together with other regions; None if there is none."""
+        """Key of the flush whose files the region adopts together with other regions; None if the region adopts no
+        shared flush.
+        """
         first = self.merge.flushes[0]
         return first.key if self.adopted and first.shared else None
 
 
 @dataclass(frozen=True, slots=True)
 class AdoptedFiles:
-    """Fragments of one flush, and the regions whose rows they have, in the order of the rows."""
+    """Fragments of one flush that the merge adopts, as JSON.  ``parts``: inputs of the regions whose rows the
+    fragments have, in the order of the rows.
+    """
 
     fragments: tuple[str, ...]
     parts: Sequence[RegionInput]
@@ -69,7 +75,7 @@ class AdoptedFiles:
 
 
 def adopted_files(region_inputs: Sequence[RegionInput]) -> list[AdoptedFiles]:
-    """Return the files that the merge adopts unchanged, without duplicates."""
+    """Return the files that the merge adopts; files of a shared flush once, with all their regions."""
     found: dict[str, list[RegionInput]] = {}
     for taken in region_inputs:
         if taken.adopted:
@@ -83,8 +89,8 @@ def adopted_files(region_inputs: Sequence[RegionInput]) -> list[AdoptedFiles]:
 def read_region_inputs(
     context: FlusherContext, merges: Sequence[RegionMerge], together: Collection[Region]
 ) -> list[RegionInput | Corrupt]:
-    """Read the input of each merge, in order.  The result of a merge with missing or damaged objects is the error.
-    ``together``: regions whose rows are rewritten.
+    """Read the input of each merge, in order.  If objects of a merge are missing or damaged, its result is the error.
+    ``together``: regions whose rows are read, to be written as new rows.
     """
     flushes = by_flush([flushed for merge in merges for flushed in merge.flushes])
     contents = context.tasks.map(partial(_read, context, together), flushes)
@@ -110,7 +116,7 @@ class _Part:
 
 
 def _read(opened: OpenedTable, together: Collection[Region], parts: Sequence[FlushedGeneration]) -> list[_Part]:
-    """Read the parts to be merged of one flush.  Each object is read once for all its parts."""
+    """Read these parts of one flush.  Each object is read once for all parts."""
     adopted = parts[0].region not in together
     try:
         rows = opened.columns_of(parts[0])
@@ -144,7 +150,7 @@ def _input(opened: OpenedTable, merge: RegionMerge, parts: Sequence[_Part]) -> R
 
 
 def _adopted(opened: OpenedTable, flushed: FlushedGeneration) -> tuple[str, ...]:
-    """Return the fragments of a flush, without fields that were dropped since (guarantee 3)."""
+    """Return the fragments of a flush as JSON, without fields that were dropped since (guarantee 3)."""
     if opened.columns_of(flushed) == opened.contract.rows:
         return flushed.fragments
     gone = set(opened.contract_of(flushed.contract_version).field_ids) - set(opened.contract.field_ids)

@@ -1,21 +1,24 @@
-"""Set aside keys that came through two regions: they wait for a person's decision, and all others are merged.
+"""Set aside records of keys that came through two regions.  They wait for a person's decision; all other records are
+merged.  The terms *stray* and *meeting* are explained in ``origin_conflict``.
 
 Guarantees
- 1. For a key in conflict, a merge writes exactly what the owner's records give.  Operations of any other region, of all
-    regions if there is no owner, go into the next object of ``conflicts``, which the same commit names.  None is lost
-    and none counts twice: the watermarks move in that commit too.
+ 1. For a key in conflict, a merge writes only what the owner's records give.  It writes the *operations* (rows,
+    patches and deletes) of all other regions into the next object of ``conflicts``.  Without an owner these are the
+    operations of all regions.  The merge's commit names the object, and also moves the watermarks.  So no operation
+    is lost, and none counts twice.
  2. No merge takes a key through two regions, in one commit or in two, as far as the region of the live row is known
     and counts (``keys.origin``).
- 3. If more keys would wait than ``MergeLimits.conflict_keys_max``, or more bytes than any such object may have, the
-    merge leaves regions, by a ``RegionConflict`` each: those with the most keys to set aside, until the rest fits.  A
-    decision makes room for a region.  If a region's share of a merge is larger than the whole object, the merge takes
-    half of the region's generations, and so on.  A generation that is larger by itself stays left (decision 0053).
- 4. In a table whose rows tell their partition nothing is checked: keys of different regions always differ there.
+ 3. At most ``MergeLimits.conflict_keys_max`` keys may wait, and an object has a largest size.  If a merge would
+    exceed one of these limits, it leaves out the regions with the most keys to set aside, each with a
+    ``RegionConflict``, until the rest fits.  A person's decision makes room for such a region.  If a region's records
+    exceed the limits even without those that wait already, the merge takes half of the region's generations, and so
+    on.  If one generation alone exceeds them, the region stays left out (decision 0053).
+ 4. In a table whose rows tell their partition nothing is checked, because keys of different regions always differ.
 
 Steps of ``sort_out``
  1. For keys already in conflict, set aside the operations of all regions but the owner.
- 2. Find keys that two of the merge's own regions have, and keys with a live row that another region brought.  The
-    region that brought the row is the owner, and the others' operations are set aside.  If there is no such row, all
+ 2. Find keys that two of the merge's regions have, and keys with a live row that came through another region.  The
+    region of the live row is the owner, and operations of other regions are set aside.  If there is no such row, all
     operations are set aside.  If a key already has an owner, its row is not looked up: after a compaction or a
     clean-up, the ``conflicts`` object knows more about its regions than the table.
  3. Take these operations out of the merge.  Files that hold such rows are not adopted, but rewritten without them: a
@@ -60,23 +63,25 @@ from lancewal_flusher.merge.plan import MergeLimits, RegionMerge
 from lancewal_flusher.merge.region_input import RegionInput, read_region_inputs
 
 _REWRITE_BYTES = 64 << 20
-"""Bytes of rows in memory while files are rewritten."""
+"""Bytes of rows that are collected in memory before they are written to a fragment, while files are rewritten."""
 Mask = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
 class SortedOut:
-    """Inputs of a merge without keys in conflict."""
+    """Inputs of a merge, without the operations that are set aside.  ``lookup``: the result of looking up ``keys``.
+    ``regions_not_known``: number of rows of the keys whose region is unknown.
+    """
 
     inputs: MergeInputs
-    """The inputs without what is set aside."""
+    """The merge's inputs, without the operations that are set aside."""
     keys: pa.Table
     """Keys of the regions in ``inputs`` (``MergeInputs.keys``)."""
     lookup: KeyRows
     conflicts: Conflicts | None = None
     """Content of the next object of ``conflicts``; None if the object in force stays."""
     set_aside: int = 0
-    """Number of keys of which something was set aside."""
+    """Number of keys of which operations were set aside."""
     set_aside_of: tuple[int, ...] = ()
     """Partitions whose operations were set aside."""
     regions_not_known: int = 0
@@ -85,8 +90,8 @@ class SortedOut:
 def sort_out(
     context: FlusherContext, pinned: PinnedTable, inputs: MergeInputs, held: Conflicts, limits: MergeLimits
 ) -> SortedOut:
-    """Set aside the operations of keys in conflict, and look up all other keys (steps 1 to 4).  ``held``: the conflicts
-    recorded so far.
+    """Set aside the operations of keys in conflict, and look up all other keys (steps 1 to 4).  ``held``: the content
+    of the object in force.
 
     Raises ``ObjectMissing`` if a flush's files have been deleted meanwhile.
     """
@@ -150,21 +155,23 @@ def put_conflicts(store: ObjectStore, conflicts: Conflicts, merge: str) -> Confl
 
 @dataclass(frozen=True, slots=True)
 class _Decision:
-    """The keys to set aside, as a mask for each region input, and the findings that led to this."""
+    """The keys to set aside, as a mask over the keys of each region's input, and what was found about them.  ``met``:
+    keys that several regions of the merge have; None if there are none.
+    """
 
     pinned: PinnedTable
     inputs: MergeInputs
     held: Conflicts
     masks: Sequence[Mask]
     keys: pa.Table
-    """Keys that were looked up."""
+    """The merge's keys that were looked up in the key index, without those set aside in step 1."""
     lookup: KeyRows
     owners: Mapping[int, pa.Table]
-    """Keys that are newly in conflict and have an owner, by its partition."""
+    """Keys that this merge finds in conflict and that have an owner, by the owner's partition."""
     met: Meeting | None
     strays: Strays
     partitions: npt.NDArray[np.int32]
-    """Partitions of ``keys``; ``MET`` if a key has several."""
+    """Partition of each key in ``keys``; ``MET`` if several partitions have the key."""
     not_known: int
 
     @property
@@ -223,7 +230,9 @@ def _partitions(region_inputs: Sequence[RegionInput]) -> npt.NDArray[np.int32]:
 
 
 def _too_many_keys(context: FlusherContext, found: _Decision, limits: MergeLimits) -> MergeInputs | None:
-    """Return the inputs to go on with if more keys would wait than may; None if all have room."""
+    """Return smaller inputs to try again with if more keys would wait than the limit allows; None if the limit is
+    kept.
+    """
     before = KeySet(found.held.waiting_keys)
     parts = [
         taken.keys.filter(pa.array(mask)) for taken, mask in zip(found.inputs.region_inputs, found.masks, strict=True)
@@ -236,10 +245,12 @@ def _too_many_keys(context: FlusherContext, found: _Decision, limits: MergeLimit
 
 
 def _held_back(context: FlusherContext, found: _Decision, waiting: int, *, decisions_help: bool) -> MergeInputs:
-    """Return the inputs without the region that has the most keys to set aside, or with half of its generations.
+    """Return the inputs without the region that has the most keys to set aside, or with half of that region's
+    generations.
 
-    ``waiting``: number of keys that would wait.  ``decisions_help``: a person's decision about the keys that wait
-    already may make room.  Then the region is left out as a whole.  Raises ``ObjectMissing`` if files are gone.
+    ``waiting``: number of keys that would wait.  ``decisions_help``: whether a person's decision about the keys that
+    wait already may make room.  If so, the region is left out as a whole.  Raises ``ObjectMissing`` if files are
+    gone.
     """
     counts = [int(mask.sum()) for mask in found.masks]
     taken = found.inputs.region_inputs[counts.index(max(counts))]
@@ -268,7 +279,9 @@ def _too_many(context: FlusherContext, found: _Decision, waiting: int, decisions
 
 
 def _next(context: FlusherContext, found: _Decision, aside: Mapping[Region, Folded]) -> Conflicts | MergeInputs:
-    """Return the content of the next object of ``conflicts``, or the inputs to go on with if it is too large."""
+    """Return the content of the next object of ``conflicts``, or smaller inputs to try again with if the object is
+    too large.
+    """
     inputs, conflicts = found.inputs, found.held.that_counts(counting(context.contract))
     for taken in inputs.region_inputs:
         first, last = taken.merge.flushes[0], taken.merge.flushes[-1]
@@ -287,7 +300,7 @@ def _next(context: FlusherContext, found: _Decision, aside: Mapping[Region, Fold
 
 
 def _shared(region_inputs: Sequence[RegionInput], masks: Sequence[Mask]) -> frozenset[str]:
-    """Return the flushes whose files several regions adopt although a row in them is set aside."""
+    """Return the keys of flushes whose files several regions adopt although a row in the files is set aside."""
     found = (
         taken.shared
         for taken, mask in zip(region_inputs, masks, strict=True)
@@ -297,15 +310,15 @@ def _shared(region_inputs: Sequence[RegionInput], masks: Sequence[Mask]) -> froz
 
 
 def _without_adopting(context: FlusherContext, inputs: MergeInputs, flushes: Collection[str]) -> MergeInputs:
-    """Return these inputs, with the rows of these flushes rewritten instead of adopted.  Raises ``ObjectMissing`` if
-    files are gone.
+    """Return these inputs, with the rows of these flushes read to be written as new rows, instead of adopting the
+    files.  Raises ``ObjectMissing`` if files are gone.
     """
     return _rewriting(context, inputs, [taken.merge for taken in inputs.region_inputs if taken.shared in flushes])
 
 
 def _rewriting(context: FlusherContext, inputs: MergeInputs, merges: Sequence[RegionMerge]) -> MergeInputs:
-    """Return these inputs, with ``merges`` read in place of what their regions had, to be rewritten.  Raises
-    ``ObjectMissing`` if files are gone.
+    """Return these inputs, with other inputs for the regions of ``merges``.  Their generations are read, and their
+    rows will be written as new rows.  Raises ``ObjectMissing`` if files are gone.
     """
     regions = [merge.region for merge in merges]
     read = dict(zip(regions, read_region_inputs(context, merges, regions), strict=True))
@@ -323,7 +336,9 @@ def _rewriting(context: FlusherContext, inputs: MergeInputs, merges: Sequence[Re
 
 
 def _split(opened: OpenedTable, taken: RegionInput, mask: Mask) -> tuple[RegionInput, Folded]:
-    """Divide one region's input by ``mask`` (step 3): return what is left in the merge, and what is set aside."""
+    """Divide one region's input by ``mask`` (step 3).  Return the input that stays in the merge, and the operations
+    that are set aside.
+    """
     rows = opened.contract.rows
     patched, gone = taken.partials.num_rows, taken.gone
     sides = Folded(taken.rows, taken.keys.slice(patched, gone), taken.partials)
@@ -340,8 +355,8 @@ def _split(opened: OpenedTable, taken: RegionInput, mask: Mask) -> tuple[RegionI
 
 
 def _rewritten(opened: OpenedTable, taken: RegionInput, aside: KeySet) -> tuple[tuple[str, ...], pa.Table]:
-    """Write a flush's rows again, without those whose keys are ``aside``; return the new fragments, and the rows left
-    out."""
+    """Write the rows of an adopted flush again, without rows whose keys are in ``aside``.  Return the new fragments
+    as JSON, and the rows left out."""
     schema = opened.contract.rows.table
     (flushed,) = taken.merge.flushes
     written = opened.columns_of(flushed).table

@@ -1,21 +1,23 @@
 """Carry out a person's decision about keys in conflict: the records of one region count.
 
 Guarantees
- 1. The decision is one commit, which lands whole or not at all.  Waiting records of the chosen region are applied to
-    the rows of the table, as a merge would (if the region is the owner, the rows stay as they are).  Waiting records
-    of other regions are dropped.  Afterwards the region is the owner.  Later records through others are conflicts
-    again.
+ 1. The decision is one commit, which lands whole or not at all.  The commit applies waiting records of the chosen
+    region to the rows of the table, as a merge would.  If the region is the owner already, the rows stay as they are.
+    Waiting records of other regions are dropped.  Afterwards the region is the owner.  Later records of these keys
+    through other regions are in conflict again.
  2. The commit is a merge without generations: it has the watermarks in force, a uuid, the sentinel.  If a flusher
     merges at the same time, one of the two commits lands, and the other process plans again.  The next process that
     merges finishes the commit.
- 3. Keys that were not asked for, or of which the region has no say, stay as they are.
- 4. If the person says which object they have ``seen``, the keys asked for must wait as that object says, with the
-    same owner; else nothing is changed.
+ 3. Keys that were not asked for stay as they are.  If the region has no waiting record of a key and is not its owner,
+    nothing is changed.
+ 4. ``seen`` names the object of keys in conflict that the person has looked at.  If the keys' waiting records or
+    owners have changed since, nothing is changed.
 
 Steps of ``settle``
- 1. Finish the newest merge, until the newest is finished.  Pin version V, its watermarks, and the object in force.
+ 1. Finish the newest merge, and repeat if another merge has landed.  Pin version V with its watermarks, and read its
+    object of keys in conflict.
  2. Choose the keys.  For each of them, a record of the region must wait, or the region must be the owner.  Compare
-    with what was ``seen``.
+    them with the object ``seen``.
  3. Look up their rows, write deletion vectors, complete patches, write rows.
  4. Write the next object, and send ONE commit from V that names it.  Conflict: again from 1.
  5. Finish the commit.
@@ -62,13 +64,13 @@ class SettlePlan:
     in_force: InForce
     held: Conflicts
     next: Conflicts
-    """Content of the decision's object."""
+    """Content of the object of keys in conflict that the decision's commit will name."""
     region: Region
     position: Position
     """Position up to which the region is merged."""
     keys: pa.Table
     applied: int
-    """Number of keys of which a record of the region waits: their rows change."""
+    """Number of keys with a waiting record of ``region``: their rows change."""
     dropped: Mapping[Region, int]
     """Number of keys, by region, whose waiting records are dropped."""
 
@@ -170,7 +172,9 @@ def settle(context: FlusherContext, region: Region, choice: Choice, seen: str | 
 
 
 def _commit(context: FlusherContext, plan: SettlePlan) -> TableVersion | Refused:
-    """Write the decision's rows and send its commit (steps 3 and 4); return the version at which it landed."""
+    """Write the decision's rows and send its commit (steps 3 and 4).  Return the version at which it landed, or
+    ``Refused``.
+    """
     rows, pinned, before = context.contract.rows, plan.pinned, plan.in_force.conflicts
     assert before is not None, "there are keys"
     names = list(rows.primary_key)
