@@ -397,8 +397,8 @@ class _Swaps:
 def _too_large(page: Page, size: int) -> ObjectTooLarge:
     return too_large(
         paths.page_version(page, FIRST_VERSION),
-        f"{size} bytes at its next version, with one generation more than now: that is above {OPENED_BELOW}. "
-        f"All marks on the present generations must fit in the {PAGE_BYTES_MAX}",
+        f"{size} bytes with one generation more than now, above the {OPENED_BELOW} up to which one is opened. "
+        f"Its generations grow until they are merged, and must fit in the {PAGE_BYTES_MAX}",
     )
 
 

@@ -3,16 +3,16 @@
 Guarantees:
 
 1. An address with user information (``s3://KEY:SECRET@bucket/t``) is refused wherever it comes from.  No part of it is
-   in the message, since addresses appear in logs, errors, plans of Spark and metrics.  One form with ``@`` is none:
-   ``abfss://container@account.dfs.core.windows.net``.
+   in the message, since addresses appear in logs, errors, plans of Spark and metrics.  One form with ``@`` has
+   no user information: ``abfss://container@account.dfs.core.windows.net``.
 2. An address names one folder.  Lance or the store may read an address as another folder than lancewal does, or as
    none.  Such an address is refused before anything is written.
 
 A table's *place* is its address, absolute and in one form.  A copy of the folder has another place.  Two spellings of
-one local folder are one place (``same_place``), also through links that this machine can follow.  Links stay in what is
-stored, since on another machine other links may lead to the folder.  A folder with two addresses, such as a bucket that
-is also mounted, counts as two places: nobody can tell it from a copy.  One address on two machines, or at two servers,
-counts as one.
+one local folder are one place (``same_place``), also through links that this machine can follow.  A stored place keeps
+its links, since on another machine other links may lead to the folder.  A folder with two addresses, such as a bucket
+that is also mounted, counts as two places: nobody can tell it from a copy.  One address on two machines, or at two
+servers, counts as one.
 
 A container of Azure belongs to an account, so its place has the form of ``abfss``, which names both.  Addresses get
 this form where they enter (``whole_address``).  An endpoint is no part of a place: a private link leads to the same
@@ -37,7 +37,7 @@ NO_USER_INFORMATION = (
 )
 
 _NO_CHARACTER = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff\ufffe\uffff]")
-"""Characters that Lance refuses in paths, and that S3's listings cannot show: they are XML."""
+"""Characters that Lance refuses in paths.  S3's listings cannot show them either, since listings are XML."""
 _DECODED = re.compile("%[0-9A-Fa-f]{2}")
 _ON_AZURE = re.compile(rf"(?P<container>[a-z0-9$-]{{1,63}})@(?P<account>[a-z0-9]{{3,24}}){re.escape(AZURE_HOST)}")
 """Container and account in an address of ``abfss``."""
@@ -76,10 +76,12 @@ def holder_and_account(parts: SplitResult) -> tuple[str, str]:
 
 
 def whole_address(uri: str, options: Mapping[str, str] | None, environment: Mapping[str, str] = os.environ) -> str:
-    """Return ``uri`` with the storage account in it, if it is an address in a store with accounts; others as they are.
+    """Return ``uri`` with the storage account in it, if it is an address in a store with accounts.  Return any other
+    address unchanged.
 
-    The account is that of the storage ``options``, else that of the environment.  If neither names one, the address stays
-    as it is, and opening it fails."""
+    The account is that of the storage ``options``, else that of the environment.  If neither names one, the address
+    stays as it is, and opening it fails.
+    """
     parts = split_address(uri)
     scheme = SCHEMES.get(parts.scheme)
     if scheme is None or not scheme.accounts or not parts.netloc or holder_and_account(parts)[1]:
@@ -146,8 +148,8 @@ def _other_spelling(scheme: str) -> str:
 
 
 def _wrong_of_table(uri: str, parts: SplitResult) -> str:
-    """Return why Lance would refuse the address in its own words, or take it for another folder than lancewal does;
-    else empty."""
+    """Return why Lance would refuse the address with an error of its own, or take it for another folder than lancewal
+    does.  Return an empty text if the address is fine."""
     if found := _NO_CHARACTER.search(uri):
         return f"the character {found[0]!a} cannot be in the address of a table"
     if parts.scheme and uri.endswith(" "):
@@ -162,7 +164,7 @@ def _wrong_of_table(uri: str, parts: SplitResult) -> str:
 
 
 def place_of(uri: str) -> str:
-    """Return the place of the table at ``uri``, which is an address too: an absolute local folder, or
+    """Return the place of the table at ``uri``.  A place is an address too: an absolute local folder, or
     ``s3://bucket/prefix`` and the like."""
     folder = local_folder(uri)
     if folder is not None:

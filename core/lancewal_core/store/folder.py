@@ -12,8 +12,8 @@ Guarantees, besides those of ``object_store``
  4. A folder where an object belongs, and a file where a folder belongs, are ``ObjectCorrupt``, never a missing object.
  5. A put is staged as ``<name>#<number>`` beside its object, as Lance and obstore do; a listing leaves such names out.
  6. The table's folder itself is never made.  If it is not there, the disk may not be mounted: ``StoreUnavailable``.
-    ``TableMissing`` says that the folder was deleted or moved.  For that the next folder above must be the one that was
-    there when the store was opened, on the device of the table's folder.
+    ``TableMissing`` says that the folder was deleted or moved.  It is raised only if the nearest folder above that
+    exists is the same as when the store was opened, and on the device where the folders below it were.
  7. An empty folder on another device than before is a mount point without its disk: ``StoreUnavailable``, not a table
     without objects.
 """
@@ -144,9 +144,8 @@ _Identity = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class SeenFolder:
-    """Identity of a folder and of all folders above, as seen earlier, nearest first, without links.  None: the folder
-    did not exist.
-    """
+    """Identity of a folder, with links resolved, and of all folders above it, nearest first, as seen earlier.  An
+    identity is None if the folder did not exist."""
 
     folders: Sequence[tuple[str, _Identity | None]]
 
@@ -176,7 +175,7 @@ class SeenFolder:
                 if below is not None and now == before and now[0] == below[0]:
                     return TableMissing(
                         f"the folder {root} was deleted or moved while this process worked on it: nothing more is written. "
-                        "Bring the folder back, or register it where it is now"
+                        "Bring the folder back. If it was moved, open the table at its new address"
                     )
                 break
         return StoreUnavailable(f"there is no folder {root} any more: it was there when the table was opened")
@@ -196,7 +195,9 @@ def opened_folder(
 ) -> Iterator[int]:
     """Open the folder that these names lead to from ``root``; yield its descriptor.  ``make`` makes missing folders.
 
-    ``seen``: ``root`` as it was when the store was opened.  Without it nobody can say why the root is not there."""
+    ``seen``: ``root`` as it was when the store was opened.  Without it, a missing root is always
+    ``StoreUnavailable``.
+    """
     try:
         opened = os.open(root, _ROOT)
     except (FileNotFoundError, NotADirectoryError) as error:
@@ -294,7 +295,7 @@ def _opened_below(parent: int, name: str, make: bool, root: Path, folders: Seque
 
 
 def _mode(parent: int, name: str) -> int:
-    """Return the mode of a file, folder or link, which is not followed; 0 if nothing has this name."""
+    """Return the mode of a file, of a folder, or of a link itself; 0 if nothing has this name."""
     try:
         return os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode
     except FileNotFoundError:

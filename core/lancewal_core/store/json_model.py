@@ -36,7 +36,7 @@ class StoredVersion(StoredModel):
 
 
 Word = Annotated[str, AfterValidator(lambda text: word(text, "text"))]
-"""An identifier (``words``)."""
+"""An identifier (``names.words``)."""
 _SHOWN = 300
 _FAULTS_MAX = 1000
 """Most wrong members of one object that are looked at.  Each takes pydantic 10 us and some hundred bytes, and an

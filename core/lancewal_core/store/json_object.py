@@ -21,12 +21,13 @@ from lancewal_core.names.ids import Region
 from lancewal_core.names.words import FORM, is_word
 
 WHOLE_MAX = 2**63 - 1
-"""Largest integer: positions, versions and sizes are signed 64-bit numbers where they come from."""
+"""Largest integer in stored JSON, that of a signed 64-bit number.  Positions, versions and sizes are such numbers."""
 _SHOWN = 60
 
 
 class JsonFault(ValueError):
-    """The text is not the object that was expected."""
+    """The text is not the object that was expected.  The message says what is wrong, and the caller adds the name of
+    the object."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +73,7 @@ class JsonObject:
         return found
 
     def word(self, name: str) -> str:
-        """Return a member that is an identifier (``words``)."""
+        """Return a member that is an identifier (``names.words``)."""
         found = self.text(name)
         if not is_word(found):
             raise self._wrong(name, f"an identifier: {FORM}")

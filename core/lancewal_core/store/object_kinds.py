@@ -34,11 +34,12 @@ BUNDLE_ROWS_BYTES_MAX = 128 * _MIB
 SIDE_FILE_ROWS_BYTES_MAX = 2048 * _MIB
 """Most unpacked bytes of the rows of a flush's side file: twice what ``ingest.seal_bytes`` allows."""
 CONFLICTS_BYTES_MAX = 512 * _MIB
-"""Most bytes of keys in conflict.  A million that wait with short rows through two partitions take 47 MiB (measured)."""
+"""Most bytes of an object with keys in conflict.  A million keys that wait, with short rows from two partitions, take
+47 MiB (measured)."""
 CONFLICTS_ROWS_BYTES_MAX = 1024 * _MIB
-"""Most bytes of keys in conflict, unpacked.  A million take 167 MiB."""
+"""Most bytes of an object with keys in conflict, unpacked.  A million keys take 167 MiB."""
 SMALL_BYTES_MAX = _MIB
-"""Most bytes of an object with a statement of one person or one process."""
+"""Most bytes of an object of a small kind, such as a control version or an accepted loss."""
 HISTORY_BYTES_MAX = 64 * _MIB
 PAGE_BYTES_MAX = 128 * _MIB
 """Most bytes of a state page, packed or not.  There is room for some 400,000 generations, of which all but the newest
@@ -67,13 +68,13 @@ class ObjectKind:
     counted_as: str
     """Name of several objects of the kind in ``lancewal gc``."""
     parse: Callable[[str], object | None]
-    """Function that reads a key of this kind; None for every other key."""
+    """Function that parses the key of an object of this kind.  It returns None for any other key."""
     bytes_max: int = SMALL_BYTES_MAX
     unpacked_bytes_max: int | None = None
     """Most bytes that an object may unpack to; None: nothing in it is compressed."""
     collected: Collected = Collected.NEVER
     outgrown: str = "nothing was written"
-    """Text for the error about an object above ``bytes_max``: the consequence, and what a person does."""
+    """End of the error about an object above ``bytes_max``: the consequence, or what a person does."""
 
     def region(self, key: str) -> Region | None:
         """Return the region that the object with this key belongs to; None if it belongs to no single region."""
@@ -162,14 +163,15 @@ KINDS: tuple[ObjectKind, ...] = (
 def kind_of(key: str) -> ObjectKind | None:
     """Return the kind of the object with this key; None if no object of lancewal has such a key.
 
-    Every request asks this, mostly for a key that was asked for a moment ago, so answers are kept."""
+    Every request asks for it, mostly for a key that was asked for a moment ago, so the latest answers are cached.
+    """
     if not key.startswith(paths.ROOT):
         return None
     return next((kind for kind in KINDS if kind.parse(key) is not None), None)
 
 
 _OTHER = ObjectKind("object", "other objects", lambda key: None, OTHER_BYTES_MAX)
-"""Any other object."""
+"""Kind for the limits of an object that has none of the kinds in ``KINDS``."""
 
 
 def _limits(key: str) -> ObjectKind:
@@ -182,7 +184,8 @@ def bytes_max(key: str) -> int:
 
 
 def check_size(key: str, size: int) -> None:
-    """Raise ``ObjectCorrupt`` for an object larger than any of its kind, which lancewal has not written."""
+    """Raise ``ObjectCorrupt`` if an object is larger than any of its kind. lancewal cannot have written such an
+    object."""
     limit = bytes_max(key)
     if size > limit:
         raise ObjectCorrupt(
@@ -192,14 +195,14 @@ def check_size(key: str, size: int) -> None:
 
 
 def check_written(key: str, size: int) -> None:
-    """Raise ``ObjectTooLarge`` for an object that no reader would take."""
+    """Raise ``ObjectTooLarge`` if an object of ``size`` bytes is larger than readers accept."""
     limit = bytes_max(key)
     if size > limit:
         raise too_large(key, f"{size} bytes, more than the {limit}")
 
 
 def check_unpacked(key: str, size: int) -> None:
-    """Raise ``ObjectTooLarge`` for an object that unpacks to ``size`` bytes, which no reader would unpack."""
+    """Raise ``ObjectTooLarge`` if an object unpacks to ``size`` bytes, and readers accept fewer."""
     limit = _limits(key).unpacked_bytes_max
     if limit is not None and size > limit:
         raise too_large(key, f"{size} bytes when unpacked, more than the {limit}")

@@ -27,7 +27,7 @@ from lancewal_core.errors import ObjectCorrupt, StoreUnavailable
 from lancewal_core.store.refusal import refusal
 
 ANSWER_OBJECTS = 1000
-"""Objects that one answer of an S3 listing names.  A longer listing is several requests, one after the other."""
+"""Most objects in one answer of an S3 listing.  A longer listing takes several requests, one after the other."""
 _SHOWN = 300
 
 
@@ -87,7 +87,7 @@ class ObjectStore(Protocol):
     def delete(self, keys: Sequence[str]) -> None:
         """Delete objects, one after the other in this order; an absent object is not an error.
 
-        An error leaves the object it names, and those after it.
+        If an error is raised, the object that it names and those after it may still be there.
         """
 
 
@@ -120,8 +120,8 @@ def put_once(store: ObjectStore, key: str, data: bytes) -> PutOnce:
     """Put ``data`` at ``key`` unless there is an object.  If the reply is lost, read the object back to find out who
     wrote it.
 
-    ``data`` must differ from the bytes of any other process, for example by a writer id or a write id.  Otherwise equal
-    content must mean the same.
+    ``data`` must differ from the bytes of any other process, for example by a writer id or a write id.  If it may be
+    equal, it must not matter which process wrote the object.
     """
     cause = "the store reports a conflict and shows no object"
     try:

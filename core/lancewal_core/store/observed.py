@@ -27,14 +27,14 @@ REMEMBERED_MAX = 1_000
 
 
 def object_of(key: str) -> str:
-    """Return the label ``object`` for an object with this key."""
+    """Return the value of the label ``object`` for an object with this key."""
     kind = kind_of(key)
     return OTHER if kind is None else kind.name.replace(" ", "-")
 
 
 class StoreMetricTable(MetricTable, prefix="lancewal_store"):
-    """Metrics of requests.  ``operation`` is the kind of request, ``object`` the kind of its object; for a listing the
-    first one that it shows."""
+    """Metrics of requests to the object store.  ``operation`` is the kind of request, ``object`` the kind of its
+    object.  For a listing it is the kind of the first object in the answer."""
 
     requests = counter(
         "Requests of lancewal itself to the object store, without those of Lance. Outcomes: done, failed, absent (nothing "
@@ -64,7 +64,7 @@ class StoreMetricTable(MetricTable, prefix="lancewal_store"):
 
 @dataclass(slots=True, eq=False)
 class ObservedStore:
-    """Store whose requests are counted.  ``shown`` is the table of the service's metrics.  Several threads may use it."""
+    """Store whose requests are counted in ``shown``, the metrics of the service.  Several threads may use it."""
 
     store: ObjectStore
     shown: StoreMetricTable

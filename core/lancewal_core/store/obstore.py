@@ -9,8 +9,9 @@ Stores differ in details, which end here:
 
 1. A missing bucket or container answers as a missing object does.  The code in the answer's body tells them apart.
 2. Azure lists entity tags without the quotes that its other answers have.  All tags have quotes here.
-3. A refusal of a range has no common words.  Whenever its text speaks of a range, the object's size decides.
-4. A gateway may not know how to begin a listing after a key.  What lies before that key is left out here as well.
+3. Stores refuse a range after an object's end in different words.  If an error's text mentions a range, the object's size
+   decides whether the range was after the end.
+4. A gateway may ignore the key after which a listing should begin.  Keys up to that one are left out here as well.
 5. Google takes about one write of a key each second, and answers others with 429.  Such a request has done nothing.  So it
    is sent again after a pause (``_PAUSES_S``), also the put of a page's version, which others cannot have seen.
 """
@@ -64,7 +65,7 @@ _LANCE_ONLY = {"download_retry_count", "client_max_retries", "client_retry_timeo
 # Denied counts as well: credentials expire, are renewed behind our back, and rights are given back.
 _NO_ANSWER = (GenericError, PermissionDeniedError, UnauthenticatedError, JoinError, OSError)
 _NO_KEY = (ValueError, TypeError)
-"""A key that the store's parser of paths refuses."""
+"""Errors of obstore for a text that its parser of paths refuses, so that it cannot be a key."""
 _OF_A_RANGE = re.compile(r"range|\b416\b", re.IGNORECASE)
 """Words in each refusal of a range that begins after an object's end."""
 # WAL puts repeat by themselves (same bytes, same key), so the client gives up early and reports.
@@ -76,12 +77,14 @@ _RETRY: Any = {
 
 
 _PAUSES_S = (0.25, 0.5, 1.0, 2.0)
-"""Pauses after answers of 429: together some times the second for which Google takes no further write of a key."""
+"""Pauses after answers of 429, in seconds.  Google takes no further write of a key for about a second; the sum is
+several times as long."""
 _ONCE: Any = {**_RETRY, "max_retries": 0}
-"""Options of the client that puts versions of pages.  The client repeats no request.
+"""Options of the client that puts versions of pages.  This client repeats no request.
 
-A machine may sleep for days between two tries.  The second try would then put an object that others know, at a number
-used before (``page_chain``)."""
+A machine may sleep for days between two tries.  The second try could then store the same object again, at a number
+that was used and deleted meanwhile (``page_chain``).
+"""
 
 
 class ObstoreStore:
@@ -90,8 +93,8 @@ class ObstoreStore:
     def __init__(
         self, store: Any, name: str, scheme: Scheme | None = None, once: Callable[[], Any] | None = None
     ) -> None:
-        """``scheme``: None for a local folder.  ``once`` makes a client without retries, when one is first needed.  None:
-        ``store`` itself has no retries."""
+        """``name`` is the store's address in messages.  ``scheme``: None for a local folder.  ``once`` makes a client
+        without retries, when one is first needed.  None: ``store`` itself has no retries."""
         self._client = store
         self._name = name
         self._scheme = scheme
@@ -230,7 +233,7 @@ class ObstoreStore:
         )
 
     def _told(self, error: BaseException) -> str:
-        """Return the message of the store or its client, and what a person sets."""
+        """Return the message of the store or its client, and what a person must set."""
         return f"{first_line(error)}{what_to_set(str(error), self._scheme)}"
 
 
@@ -260,7 +263,7 @@ def open_files(uri: str, options: Mapping[str, str] | None = None) -> ObstoreSto
     if path is None:
         return _opened(uri, parts, options)
     if not path.is_dir():
-        raise TableMissing(f"there is no folder {path}")
+        raise TableMissing(f"there is no folder {path}: correct the address of the files to load")
     return ObstoreStore(LocalStore(path), str(path))
 
 

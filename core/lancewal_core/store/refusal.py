@@ -1,4 +1,4 @@
-"""Deciding from the text of a store's error whether the store refused access, and what a person must set.
+"""Decide from the text of a store's error whether the store refused access, and what a person must set.
 
 Pure: a text gives a kind of error and an advice.  The words are those of the stores' error codes, of the client
 (obstore and Lance have the same one inside) and of the operating system.  None of them is a promise.  So an unknown
@@ -29,7 +29,8 @@ _REFUSED = re.compile(
 """Words of a refusal of access.  The last line is a local folder's: EPERM, EACCES, EROFS."""
 _THROTTLED = re.compile(r"status code: 429\b")
 _IN_THE_WAY = re.compile(r"not a directory|no such file|file exists", re.IGNORECASE)
-"""Words that say that something else lies where the folder of a new table belongs."""
+"""Words of an error if something that is not a folder lies where a new table's folder, or a folder above it, belongs.
+"""
 
 
 def _advice(scheme: Scheme) -> tuple[tuple[re.Pattern[str], str], ...]:

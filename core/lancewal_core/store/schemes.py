@@ -23,7 +23,7 @@ from typing import Literal
 
 Holder = Literal["bucket", "container"]
 _NO_HOST = r"lookup address|name or service not known|dns error|nodename nor servname"
-"""Pattern of a client's error about a host that has no address."""
+"""Pattern of a client's error about a host name that has no address."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,33 +34,36 @@ class Scheme:
     form: str
     """Form of an address, for messages."""
     holder: Holder
-    """Name of what holds the objects."""
+    """Word for what holds the objects: a bucket or a container."""
     client: str
-    """Name of the class in ``obstore.store``."""
+    """Name of the client's class in ``obstore.store``."""
     said: str
-    """Name of the store in the client's own messages: ``Generic S3 error``."""
+    """Name of the store in the client's own messages, such as ``S3`` in ``Generic S3 error``."""
     prefixes: tuple[str, ...]
     """Prefixes that an option's name may have or lack."""
     shown: frozenset[str]
-    """Options that hold no secret, except in the user information or query of an address.  Names without a prefix."""
+    """Options that may be shown, by names without a prefix.  They hold no secret, except in the user information or
+    the query of an address."""
     endpoints: tuple[str, ...]
     """Names of the option with the endpoint, with and without a prefix."""
     endpoint: str
-    """Name of that option in advice."""
+    """Name of the endpoint's option in advice."""
     credentials: str
-    """Options with credentials, for advice."""
+    """Names of the options with credentials, as advice shows them."""
     unfit: Mapping[str, str]
-    """Options that Lance or obstore does not take as the other one does: by name without a prefix, with advice."""
+    """Options that are refused, because Lance and obstore do not take them alike: the advice for each, by its name
+    without a prefix."""
     advice: tuple[tuple[str, str], ...]
-    """Pattern of an error's text, and what to set.  The first match counts.  Advice of every store follows (``refusal``)."""
+    """Patterns of error texts, each with what to set.  The first match counts.  The advice for every store follows
+    these (``refusal``)."""
     missing: tuple[str, ...]
-    """Codes of the answer for a missing bucket or container, the store's own first."""
+    """Codes of the answer for a missing bucket or container, with the store's own code first."""
     accounts: tuple[str, ...] = field(default=())
     """Names of the option with the account, with and without a prefix; empty: no store of this kind has accounts."""
     bare: tuple[frozenset[str], ...] = field(default=())
-    """Options that Lance, and not obstore, takes from variables of the environment without a prefix, such as ``TOKEN``.
-    The first set counts always.  Each other one has the names of one kind of credentials, which wins over the kinds
-    after it."""
+    """Options that Lance, and not obstore, takes from variables of the environment without a prefix, such as
+    ``TOKEN``.  The first set always counts.  Each other set has the names of one kind of credentials.  If one of them
+    is given, the kinds after it do not count."""
 
     def of_environment(self, environment: Mapping[str, str]) -> Mapping[str, str]:
         """Return the options that variables of the environment set, by their names in lower case."""
@@ -258,16 +261,15 @@ OTHER_SPELLINGS: Mapping[str, str] = {
     "wasb": "abfss",
     "wasbs": "abfss",
 }
-"""Schemes that Spark or Hadoop has for such a store, and that Lance cannot open, each with ours."""
+"""Schemes of Spark or Hadoop that Lance cannot open, each with lancewal's scheme for such a store."""
 
 AZURE_HOST = ".dfs.core.windows.net"
-"""Host of an account in an address of ``abfss``, behind the account's name."""
+"""Host in an address of ``abfss``, after the name of the account."""
 
 
 def any_of(names: tuple[str, ...], said: Mapping[str, str]) -> str:
-    """Return the first non-empty value in ``said`` for one of ``names``; otherwise an empty text.  Names are in lower
-    case.
-    """
+    """Return the first non-empty value in ``said``, the options, for one of ``names``; otherwise an empty text.
+    Names are in lower case."""
     return next((said[name] for name in names if said.get(name)), "")
 
 

@@ -34,16 +34,16 @@ K = TypeVar("K")
 
 FIRST_VERSION = 1
 _LISTINGS = 4
-"""Times that a listing is asked, as long as its answers cannot be right."""
+"""Most listings that are asked for, while each is empty or names a version that is gone."""
 _UNKNOWN_TRIES = 8
 _UNKNOWN_PAUSE_S = 0.1
 _UNKNOWN_S = 15.0
-"""Seconds after which no further try begins.  Where requests hang until they time out, a caller's loop must still turn."""
+"""Seconds after which no further try begins.  So the caller goes on even if each request hangs until it times out."""
 
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """Keys of the versions of one object."""
+    """Keys of all versions of one object."""
 
     prefix: str
     key: Callable[[int], str]
@@ -63,7 +63,8 @@ class Family:
 
     @staticmethod
     def of(thing: K, prefix: str, key: Callable[[int], str], parse: Callable[[str], tuple[K, int] | None]) -> Family:
-        """Return the family of one thing's versions.  ``parse`` tells from a key the thing and the version."""
+        """Return the family of the versions of ``thing``, such as a page or a cut's name.  ``parse`` returns the
+        thing and the version that a key names."""
 
         def version(text: str) -> int | None:
             found = parse(text)
