@@ -77,7 +77,7 @@ class MergeLimits:
     """Most keys in conflict that may wait for a person's decision.  A merge leaves out regions that would add more
     (``set_aside``)."""
     deleted_share: float = _DEFAULTS.compaction_deleted_ratio
-    """Share of a fragment's rows, from 0 to 1.  If more rows are hidden, compaction rewrites the fragment
+    """Share of a fragment's rows, from 0 to 1.  If at least this share is hidden, compaction rewrites the fragment
     (``flusher.compaction_deleted_ratio``)."""
 
     def share(self, regions: int) -> MergeLimits:

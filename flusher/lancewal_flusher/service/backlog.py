@@ -1,4 +1,4 @@
-"""Merged rows, and rows that wait to be merged: for metrics and readiness."""
+"""Find how far a table is merged, and which generations wait to be merged: for metrics, status and reports."""
 
 from __future__ import annotations
 
@@ -21,8 +21,9 @@ from lancewal_flusher.service.round import RoundReport
 class Backlog:
     """Generations that are not merged yet.
 
-    ``waiting``: for each region of the contract the ended generations above the watermark, oldest first.  ``rows``: the
-    number of changed keys in those that are flushed.  Regions with a damaged state are left out.
+    ``waiting``: for each region of the contract the generations above the watermark that are no longer OPEN, oldest
+    first.  ``rows``: for each region the number of changed keys in those that are flushed.  Regions with a damaged
+    state are left out.
     """
 
     version: TableVersion
@@ -30,39 +31,43 @@ class Backlog:
     waiting: Mapping[Region, tuple[GenerationRecord, ...]]
     rows: Mapping[Region, int]
     since_ms: Mapping[tuple[Region, Generation], int] = field(default_factory=dict)
-    """Time when each waiting generation was flushed, else sealed.  The region's state has it, so it survives a restart.  If
-    a repair rebuilt the record, it is the time when this process first saw the generation."""
+    """Time (ms since 1970) when each waiting generation was flushed, or sealed if it is not flushed.  The region's
+    state has this time, so it survives a restart.  If a repair has rebuilt the state, it is the time when this
+    process first saw the generation."""
     merged_ms: Mapping[Region, int] = field(default_factory=dict)
-    """When the newest merged generation of each region was sealed: what was durable then is in the table.  Unknown once
-    its record has gone."""
+    """Time (ms since 1970) when the newest merged generation of each region was sealed.  Records that were durable
+    then are in the table.  A region is missing if its state no longer has this generation."""
     fell: Mapping[Region, Position] = field(default_factory=dict)
-    """Partitions where the merged position is less than it was, which must never be."""
+    """New merged position of each partition where it is lower than before.  This must never happen
+    (``MergedPositions``)."""
     states: Mapping[Region, RegionState] = field(default_factory=dict)
     older_rows: int = 0
-    """Changed keys in flushes, and rows of keys in conflict, that were written before the newest change of columns.  Rows
-    of keys in conflict count once a merge has read them."""
+    """Number of changed keys in waiting flushes, and of waiting rows of keys in conflict, that were written before
+    the newest change of columns.  Rows of keys in conflict are counted only if a merge has read them."""
 
     @property
     def waits_since_ms(self) -> dict[Region, int]:
-        """Time since which the oldest waiting generation of each region waits."""
+        """Time (ms since 1970) since which the oldest waiting generation of each region waits."""
         oldest = {region: records[0] for region, records in self.waiting.items() if records}
         return {region: self.since_ms[region, record.generation] for region, record in oldest.items()}
 
 
 @dataclass(slots=True)
 class MergedPositions:
-    """Check that the merged position of a partition never decreases.  No merge decreases it, so a finding means a bug.
+    """Check that the merged position of a partition never decreases.  No merge decreases it, so a decrease means a
+    bug.
 
-    A person's decision after a restore may decrease positions, which is no violation.  There are three signs of such a
-    decision.  A version is a restore, or no merge has set the watermarks, or only a lower bound of them is known.
+    A restore of the table, and a person's decision after it, may decrease positions.  A decrease is therefore ignored
+    in three cases.  A version since the last check is a restore, or no merge has set the watermarks, or only a lower
+    bound of them is known.
     """
 
     _version: int = 0
     _next: Mapping[Region, Position] = field(default_factory=dict)
 
     def look(self, table: StoredTable, in_force: InForce) -> dict[Region, Position]:
-        """Compare the watermarks with those of the previous look.  Return the regions whose merged position has
-        decreased, with the new position.
+        """Compare the watermarks with those of the previous call.  Return the new position of each region whose
+        merged position has decreased.
         """
         before, since = self._next, self._version
         self._next = in_force.positions
@@ -73,7 +78,7 @@ class MergedPositions:
         return fell
 
     def _restored(self, table: StoredTable, since: int) -> bool:
-        """Whether a version above ``since`` restored the table, or it is unknown what such a version did."""
+        """Whether a version above ``since`` is a restore of the table, or its transaction cannot be read."""
         made = [table.transaction(version) for version in range(since + 1, self._version + 1)]
         return not all(isinstance(info, TransactionInfo) and info.operation != "Restore" for info in made)
 
@@ -83,14 +88,14 @@ class BacklogReader:
 
     def __init__(self, context: FlusherContext) -> None:
         self.context = context
-        """The context taken up last."""
+        """Context with the contract that the flusher uses now."""
         self._merged = MergedPositions()
         self._flushes: dict[str, Flush] = {}
         self._since_ms: Mapping[tuple[Region, Generation], int] = {}
 
     def after(self, report: RoundReport) -> Backlog:
-        """Return the backlog after a round.  The newest state is read unless the round has already found that nothing
-        is left.
+        """Return the backlog after a round.  If the round ended because nothing was left to merge, its findings are
+        used.  Otherwise the newest state is read.
         """
         if report.left is None:
             return self.now()
@@ -152,7 +157,7 @@ class BacklogReader:
         return rows + sum(int(c.waiting.num_rows) for c in kept if c.older_columns or c.schema != self.context.rows)
 
     def _read(self, named: Collection[str]) -> Mapping[str, Flush | Corrupt]:
-        """Read the flushes that are not known yet; forget all others."""
+        """Return the named flushes.  Read those that are not cached, and remove all others from the cache."""
         known = {key: self._flushes[key] for key in named if key in self._flushes}
         read = read_flushes(self.context.store, self.context.tasks, [key for key in named if key not in known])
         self._flushes = known | {key: flush for key, flush in read.items() if isinstance(flush, Flush)}

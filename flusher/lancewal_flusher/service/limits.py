@@ -1,4 +1,4 @@
-"""Limits of merges and compaction, as the settings say them."""
+"""Make the limits of merges and compaction from the settings."""
 
 from __future__ import annotations
 

@@ -8,7 +8,8 @@ from lancewal_core.store.observed import StoreMetricTable
 from lancewal_flusher.commit.send import Why
 
 _VISIBLE_S = (0.05, 0.1, 0.25, 0.5, 0.75, 1, 1.5, 2, 3, 5, 10, 30, 60)
-"""Buckets in seconds, fine around the two seconds in which rows shall be seen."""
+"""Buckets of the visibility histogram, in seconds.  They are fine around two seconds, within which rows should become
+visible."""
 REASONS = tuple(str(why) for why in Why)
 _ROUND_S = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
 

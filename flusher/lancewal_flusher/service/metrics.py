@@ -2,7 +2,7 @@
 
 Guarantees
  1. The guarantees of ``ServiceMetrics`` hold.
- 2. The age of what waits grows while rounds fail: it is computed when the metrics are read.
+ 2. The age of waiting generations grows even while rounds fail, because it is computed when the metrics are read.
 """
 
 from __future__ import annotations
@@ -38,14 +38,18 @@ from lancewal_flusher.upkeep.indexes import FarRows, IndexExtended, IndexRefused
 from lancewal_flusher.upkeep.widening import WideningBegun, WideningDone, WideningHeld, WideningResult
 
 SUBSCRIPTIONS_SHOWN = 100
-"""Most subscriptions with series of their own: a table may have a thousand."""
+"""Upper bound of the subscriptions, for each table, that have metric series of their own.  A table may have a
+thousand."""
 
 CUT_TABLES_SHOWN = 100
-"""Most tables with series of their own that hold a moving cut back: a catalog may have thousands."""
+"""Upper bound of the tables, for each moving cut, that hold it back and have a metric series.  A catalog may have
+thousands."""
 
 
 class FlusherMetrics(ServiceMetrics):
-    """Metrics of one table.  ``registry`` holds those of all tables of the process; nothing is registered globally."""
+    """Logs and metrics of one table.  ``registry`` holds the metrics of all tables of the process; nothing is
+    registered globally.
+    """
 
     service = "flusher"
 
@@ -63,17 +67,17 @@ class FlusherMetrics(ServiceMetrics):
         self.events: FlusherEvents = events
         self._waits_since_ms: dict[Region, int] = {}
         self._cuts_held: dict[str, Mapping[str, float]] = {}
-        """Seconds since which tables hold moving cuts back, by cut and table."""
+        """Seconds for which tables have held moving cuts back, by cut and table."""
         self._far: dict[str, FarRows] = {}
-        """By index, as it last met some."""
+        """Rows that an index cannot hold, as its upkeep last found them, by the index's name."""
         self._foreign_columns: tuple[str, ...] = ()
-        """Columns of other programs that were logged last."""
+        """Columns of other programs, as they were last logged."""
         self._conflicting: frozenset[Region] = frozenset()
-        """Regions that the last round left since too many of their keys are in conflict."""
+        """Regions that the newest round left out, because too many of their keys are in conflict."""
 
     def works_by(self, contract: Contract) -> None:
-        """Set the metrics of ``contract``, which the flusher now follows: its version, and the age of its oldest open
-        widening.
+        """Set the metrics of ``contract``, which the flusher now uses: its version, and the age of its oldest
+        unfinished widening.
         """
         self._shown.contract_version.set(contract.version)
         since_ms = min((open_.since_ms for open_ in open_widenings(contract)), default=None)
@@ -83,7 +87,7 @@ class FlusherMetrics(ServiceMetrics):
 
     @property
     def index_problems(self) -> Sequence[str]:
-        """Return a text for each index about the rows that it cannot take, with their keys."""
+        """Return a text for each index that cannot hold some rows, with keys of such rows."""
         return [f"index {name}: {far.text}" for name, far in sorted(self._far.items())]
 
     def observed(self, store: ObjectStore) -> ObjectStore:
@@ -167,7 +171,9 @@ class FlusherMetrics(ServiceMetrics):
             )
 
     def _subscriptions(self, report: GarbageReport) -> None:
-        """Show what subscriptions keep: the first ``SUBSCRIPTIONS_SHOWN`` by name, and all others together."""
+        """Set the metrics of subscriptions: one series for each of the first ``SUBSCRIPTIONS_SHOWN`` by name, and one
+        with the maximum of all others.
+        """
         found: dict[tuple[str, ...], list[KeptBySubscription]] = {}
         for number, (name, kept) in enumerate(sorted(report.subscriptions.items())):
             found.setdefault((name if number < SUBSCRIPTIONS_SHOWN else "other",), []).append(kept)
@@ -205,7 +211,7 @@ class FlusherMetrics(ServiceMetrics):
         self.index_upkeep(report.upkeep)
 
     def index_upkeep(self, report: IndexTurnReport) -> None:
-        """Show what a turn has done to the indexes."""
+        """Record what a turn has done to the indexes."""
         for result in report.indexes:
             if result.far is not None:
                 self._far[result.name] = result.far
@@ -235,7 +241,7 @@ class FlusherMetrics(ServiceMetrics):
         show_only(self._shown.unindexed_rows, {(name,): rows for name, rows in report.unindexed_rows.items()})
 
     def widening(self, result: WideningResult) -> None:
-        """Log the progress of a widening."""
+        """Log the progress of a widening; None: there is no widening."""
         match result:
             case None:
                 pass
@@ -276,20 +282,22 @@ class FlusherMetrics(ServiceMetrics):
             self.events.operation_failed(operation=act, kind=error.kind, error=str(error), retry_s=again_s, **place)
 
     def watch(self, beside: Callable[[], Sequence[tuple[str, float]]]) -> None:
-        """Set the function that is called when metrics are read.  It returns the work that runs at the same time as
-        merges, and for how many seconds."""
+        """Set the function that is called when metrics are read.  It returns the names of parallel turns that are
+        running, and for how many seconds each has been running."""
         self._shown.gc_running_seconds.set_function(lambda: dict(beside()).get("gc", 0.0))
 
     def catalog_silent(self, seconds: Callable[[], float]) -> None:
-        """Set the function that is called when metrics are read.  It returns for how long the catalog is silent."""
+        """Set the function that is called when metrics are read.  It returns for how many seconds the catalog has not
+        answered.
+        """
         self._shown.catalog_silent_seconds.set_function(seconds)
 
     def cut_age(self, cut: str, seconds: Callable[[], float]) -> None:
-        """Set the function that is called when metrics are read.  It returns the age of a moving cut."""
+        """Set the function that is called when metrics are read.  It returns the age of a moving cut in seconds."""
         self._shown.cut_age_seconds.labels(cut).set_function(seconds)
 
     def cut_held(self, cut: str, held_s: Mapping[str, float]) -> None:
-        """Set for how many seconds tables have held a cut back.  The thread of each cut calls this."""
+        """Set the seconds for which tables have held a cut back.  The thread of each cut calls this."""
         self._cuts_held[cut] = dict(sorted(held_s.items(), key=lambda of: -of[1])[:CUT_TABLES_SHOWN])
         shown: dict[tuple[str, ...], float] = {
             (cut, name): since for cut, held in list(self._cuts_held.items()) for name, since in held.items()
@@ -297,7 +305,7 @@ class FlusherMetrics(ServiceMetrics):
         show_only(self._shown.cut_held_seconds, shown)
 
     def stands(self, turn: str, seconds: float) -> None:
-        """Log that work in parallel with merges has been running for very long."""
+        """Log that a parallel turn has been running for very long."""
         if self._to_be_logged(("stands", turn)):
             self.events.turn_stands(operation=turn, duration_s=seconds)
 

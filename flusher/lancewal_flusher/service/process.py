@@ -1,7 +1,8 @@
 """The parts of a flusher process that its tables share: HTTP side, threads, budgets, metrics, the loop.
 
 Guarantees
- 1. Tables take their turns one after the other, so only one merge runs at a time, and may use all memory for merges.
+ 1. Tables run their turns one after the other.  So only one merge runs at a time, and it may use all memory that is
+    meant for merges.
  2. A table whose turn raises stops, and ``/readyz`` names it.  The others go on.  Once none is left, or the process is told
     to stop, the first of these errors is raised.
  3. The process is ready once each of its tables is.  ``/status`` shows the first of them.
@@ -31,7 +32,9 @@ from lancewal_flusher.service.table import LOOP_LIMIT_S, FlusherTable
 
 
 class FlusherProcess:
-    """A flusher process and its tables.  ``stack`` ends its threads."""
+    """A flusher process and its tables.  ``stopping``: whether the process was told to stop.  ``stack`` ends its
+    threads.
+    """
 
     def __init__(
         self, settings: Settings, stopping: Callable[[], bool], stack: ExitStack, clock: Clock | None = None
@@ -86,8 +89,8 @@ class FlusherProcess:
     def open_when_it_can(
         self, found: Callable[[], Settings], metrics: FlusherMetrics, stack: ExitStack
     ) -> FlusherTable | None:
-        """Open the table whose settings ``found`` returns.  Retry while the error may be transient (``process.start``).
-        Return None if the process is told to stop before.
+        """Open the table whose settings ``found`` returns.  Retry while the error may be transient
+        (``process.start``).  Return None if the process is told to stop before the table is open.
         """
         return self._start.run(
             lambda opened: self.open(found(), metrics, opened),
@@ -137,11 +140,13 @@ class FlusherProcess:
         return not self._tables or any(table.silent for table in self._tables)
 
     def _beside(self) -> Sequence[tuple[str, float]]:
-        """Return the work that runs at the same time as the loop, and for how many seconds."""
+        """Return the names of parallel turns that are running, and for how many seconds each has been running."""
         return [found for table in self._tables for found in table.turns.beside()]
 
     def _wait(self, wait_s: float) -> None:
-        """Sleep until the next pass, or until a table is gone.  Meanwhile update the status board as often as it is due."""
+        """Sleep for ``wait_s`` seconds, until a table is gone, or until the process is told to stop.  Meanwhile
+        update the status board as often as it is due.
+        """
         until = self.clock.monotonic() + wait_s
         while True:
             if self._board.due():

@@ -1,15 +1,17 @@
 """Reports of a table's state to a catalog in PostgreSQL, where SQL tools read them.
 
 Guarantees
- 1. The table's turns never wait for the catalog.  They only leave the newest report, and a thread of its own sends it.
- 2. A report is sent at most every ``EVERY_S`` seconds, and only if it differs from the one before.  Of several, the newest
-    is sent.  While nothing changes, the server is asked who it is every ``ASK_S`` seconds.
+ 1. The table's turns never wait for the catalog.  They only store the newest report, and a separate thread sends it.
+ 2. A report is sent at most every ``EVERY_S`` seconds, and only if it differs from the one sent before.  If several
+    are stored meanwhile, only the newest is sent.  While nothing changes, the thread asks every ``ASK_S`` seconds
+    which server answers.
  3. While the catalog does not answer, ``problem`` and a metric say so, and the newest report waits.  Nothing else changes:
     the table is ready, and merges go on.
- 4. Another server than that of the report before, or another history of it, is logged, since the catalog may have lost its
-    last changes.  The report before may be that of another process.  Before its next report the thread compares the
-    catalog with the folders and mends what they prove (``catalog.check``).  It logs each difference, but for tables that
-    this flusher cannot read.  A check that fails is repeated, ``CHECKS_MAX`` times in all.
+ 4. If another server answers than the one that took the previous report, or the server has another timeline, that is
+    logged.  The catalog may then have lost its newest changes.  The previous report may come from another process.
+    Before its next report the thread compares the catalog with the folders and mends what they prove
+    (``catalog.check``).  It logs each difference, except for tables that this flusher cannot read.  A check that
+    fails is repeated, ``CHECKS_MAX`` times in all.
 """
 
 from __future__ import annotations
@@ -29,9 +31,9 @@ if TYPE_CHECKING:
     from lancewal_flusher.catalog.check import CatalogFinding
 
 EVERY_S = 10.0
-"""Least time between two reports, also while the catalog does not answer."""
+"""Least seconds between two reports, also while the catalog does not answer."""
 ASK_S = 60.0
-"""Longest time without a request to the catalog."""
+"""Seconds without a new report after which the thread asks the catalog which server answers."""
 CHECKS_MAX = 5
 """Most attempts to check the catalog after one failover: the flusher may lack the right to list the root."""
 
@@ -47,7 +49,8 @@ class ReportedTo(Protocol):
 
 
 Check = Callable[[], "Sequence[CatalogFinding]"]
-"""Compares the catalog with the folders, and mends what they prove."""
+"""Function that compares the catalog with the folders, corrects entries that folders prove, and returns the
+differences."""
 
 
 class CatalogReports:
@@ -67,10 +70,10 @@ class CatalogReports:
         self._server: Server | None = None
         self._checks_left = 0
         self.problem: str | None = None
-        """Why the catalog takes no report; None while it does."""
+        """Text that says why the catalog accepts no report; None while it accepts them."""
 
     def leave(self, backlog: Backlog) -> None:
-        """Store the table's state for the next report.  Does not wait."""
+        """Store the table's state as the next report, and return at once."""
         since_ms = min(backlog.waits_since_ms.values(), default=None)
         self._newest = TableReport(
             self._table_uuid,
@@ -107,7 +110,7 @@ class CatalogReports:
             self._over.wait(EVERY_S)
 
     def _sent(self, report: TableReport | None) -> bool:
-        """Send a report, or only ask who the server is.  Return False if that must be repeated."""
+        """Send a report; None: only ask which server answers.  Return False if that must be repeated."""
         try:
             server = self._catalog.server()
             if self._server is None:
@@ -129,7 +132,9 @@ class CatalogReports:
         return True
 
     def _checked(self) -> bool:
-        """Check the catalog if that is due.  Return False if it is due again."""
+        """Compare the catalog with the folders if a failover was seen.  Return False if that failed and must be
+        repeated.
+        """
         if not self._checks_left:
             return True
         try:

@@ -11,16 +11,18 @@ finish a merge that took generations of that very region.  That ends the round.
 Steps
  1. Look (``merge.look``): check that the newest version is the contract's table, and finish the newest unfinished
     merge.
- 2. Record the watermarks in force for the newest version too, so that a clean-up never opens a gap in the walk.
- 3. Mark generations MERGED that a finished merge has put into the table (repairs a crash before the marking).
- 4. Flush generations that stayed SEALED for long: their ingester is gone.
- 5. Merge what the look has shown.  After each merge finish it and mark it, maintain the key index beside that, and
-    look again.  Too many refusals in a row end the round: whoever keeps changing the table gets a pause to finish.
-    ``enough`` after a merge ends it too.  Where generations come as fast as they are merged, something always waits,
-    and garbage and figures must have their turn.
+ 2. Record the watermarks in force for the newest version too, so that they stay known if a clean-up removes older
+    versions.
+ 3. Mark generations as MERGED that a finished merge has put into the table, in case a process died before it did so.
+ 4. Flush generations that have been SEALED for long, because their ingest process is gone.
+ 5. Merge the generations that wait.  After each merge finish it and mark its generations, maintain the key index at
+    the same time, and look again.  Too many refusals in a row end the round, so that another process that keeps
+    changing the table can finish.  The round also ends if ``enough`` returns True after a merge.  If generations come
+    as fast as they are merged, some always wait, and other turns must run too.
 
-``ContractChanged``, ``ContractMismatch``: rows are of a newer contract, or the newest version does not fit.  The caller
-takes up a newer contract, and runs the round again (``by_newest_contract``).  After a merge the round ends instead.
+``ContractChanged``, ``ContractMismatch``: rows were written with a newer contract, or the newest version does not fit
+the contract.  The caller runs the round again with the newest contract (``by_newest_contract``).  If the round has
+merged something, it ends without an error instead.
 
 Rounds of requests, as counted: 14 ("merge round"), 1 ("merge round, nothing to merge").
 """
@@ -54,27 +56,28 @@ from lancewal_flusher.upkeep.key_runs import UpkeepReport, UpkeepState, keep_up
 
 MERGES_MAX = 1_000
 REFUSALS_MAX = 8
-"""Refusals in a row that end a round."""
+"""Number of refused merges in a row after which a round ends."""
 
 
 @dataclass(frozen=True, slots=True)
 class RoundReport:
-    """Report of a round."""
+    """Report of a round.  ``flushed``: number of sealed generations that the round flushed."""
 
     merges: tuple[Merged, ...]
     refused: tuple[Refused, ...]
-    """Why a merge did not land, once for each try."""
+    """Merges that were refused, one for each attempt."""
     flushed: int
     finished: tuple[Finished, ...]
     upkeep: tuple[UpkeepReport, ...]
-    """Report of the key index's upkeep."""
+    """Reports of the key index's upkeep, one for each run."""
     left: NothingToMerge | None
-    """Findings of the last look where nothing more was to be merged now; None if the round ended before that."""
+    """State of the table when the round ended because nothing was left to merge; None if it ended for another
+    reason."""
     held: Mapping[Region, Corrupt | RegionConflict]
-    """Regions that wait for a person.  Their state, or what their generations need, is damaged or lost, or too many of
-    their keys are in conflict."""
+    """Error of each region that waits for a person.  Its state, or an object that its generations need, is damaged or
+    lost, or too many of its keys are in conflict."""
     foreign_columns: tuple[str, ...] = ()
-    """Columns of other programs in the version from which the round began."""
+    """Names of columns of other programs in the version that was the newest when the round began."""
 
     def raise_held(self) -> None:
         """Raise the error of the first region in ``held``, if there is one."""
@@ -88,7 +91,8 @@ class RoundState:
 
     sealed: FirstSeen = field(default_factory=FirstSeen)
     waiting: FirstSeen = field(default_factory=FirstSeen)
-    """Generations that are to be merged."""
+    """Since when this process has seen generations wait for a merge.  ``sealed``: the same for generations that wait
+    for a flush."""
     upkeep: UpkeepState = field(default_factory=UpkeepState)
 
 
@@ -100,8 +104,8 @@ def run_round(
     stopping: Callable[[], bool] = lambda: False,
     enough: Callable[[], bool] = lambda: False,
 ) -> RoundReport:
-    """Run a merge round (module steps).  ``sealed_grace_s``: how long ingest has to flush a sealed generation before
-    the flusher does it.
+    """Run a merge round (module steps).  ``sealed_grace_s``: seconds that ingest has to flush a sealed generation
+    before the flusher does it.
     """
     # Step 1
     first = look(context)
@@ -165,19 +169,19 @@ def run_round(
 
 
 def _finish_and_mark(context: FlusherContext, seen: Look | Proven) -> SettledMerge:
-    """Finish, then mark, in this order: an unfinished merge may need the generations that it took, and MERGED ones are
-    trimmed."""
+    """Finish the newest merge, then mark its generations.  The order matters: finishing may need the generations, and
+    MERGED generations may be trimmed."""
     settled = finish_newest(context, seen)
     mark(context, seen.states, settled.in_force)
     return settled
 
 
 def mark(context: FlusherContext, states: Mapping[Region, RegionState], in_force: InForce) -> None:
-    """Mark generations that the table has merged as MERGED, by compare-and-swap.  ``in_force`` must be of a finished
-    merge.
+    """Mark generations that the table has merged as MERGED, by compare-and-swap.  ``in_force``: the watermarks of a
+    finished merge.
 
-    ``states`` say which regions may have such generations.  Each region is decided on its newest state.  A state that
-    has become damaged meanwhile does not affect other regions; the next look reports it.
+    ``states`` tell which regions may have such generations.  Each region is decided on its newest state.  A state
+    that has become damaged meanwhile does not affect other regions; the next look reports it.
     """
     due = [
         region
@@ -204,8 +208,8 @@ def mark(context: FlusherContext, states: Mapping[Region, RegionState], in_force
 def _orphans(
     context: FlusherContext, states: Mapping[Region, RegionState], first_seen: FirstSeen, grace_s: float
 ) -> list[Region]:
-    """Return the region of each generation that has been SEALED for ``grace_s``.  A region with several is returned as
-    often."""
+    """Return the region of each generation that this process has seen SEALED for ``grace_s`` seconds.  A region with
+    several such generations is returned several times."""
     sealed = {
         (i.region, r.generation) for i in states.values() for r in i.generations if r.state is GenerationState.SEALED
     }
@@ -214,7 +218,9 @@ def _orphans(
 
 
 def _flush_orphans(context: FlusherContext, orphans: Sequence[Region]) -> tuple[int, dict[Region, Corrupt]]:
-    """Return how many were flushed, and the regions whose next generation has damaged or lost entries."""
+    """Flush sealed generations.  Return how many were flushed, and the errors of regions whose next generation has
+    damaged or lost entries.
+    """
     count, damaged = 0, dict[Region, Corrupt]()
     left = Counter(orphans)
     while left:

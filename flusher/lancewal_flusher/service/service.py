@@ -1,43 +1,44 @@
-"""The flusher service: build everything from settings, check, take turns until told to stop.
+"""The flusher service: open the table that the settings name, check it, and run turns until told to stop.
 
 Steps
- 1. Answer probes: from now on ``/readyz`` says what is missing.  If ``table.uri`` is a name, ask the catalog for its
-    address.  Read the contract; check settings and table.  A catalog or store that does not answer or lets nobody in is
-    asked again in the process (``process.start``).
+ 1. Answer probes: from now on ``/readyz`` says why the process is not ready.  If ``table.uri`` is a name, ask the
+    catalog for the table's address.  Read the contract, and check settings and table.  If a catalog or store does not
+    answer or denies access, the process retries (``process.start``).
  2. Turns (``turns``): each pass begins with a *round* of merging, every ``flusher.merge_interval_s``, and at once
     while there is more to do.  No round begins a further merge after that time, so that the others have their turn
-    under any load.  *Garbage collection* runs beside the rounds, every ``flusher.gc_interval_s``.  *Compaction* runs
-    after a round, and at once after a merge that wears a fragment so much that rewriting it costs less than leaving
-    it (``cost``).  *Index upkeep* alone runs after every merge.  *Expiry* has its turn too.  In a thread of its own
-    *visibility* is measured every ``flusher.visibility_interval_s`` (``visibility``).
- 3. When told to stop, finish the merge under way and begin nothing.  ``flusher.drain_timeout_s`` after the signal the
-    process has ended (``process.stop_signals``), even if the store hangs or the merge takes longer.  That is a crash:
-    the table then has the merge's commit, or the next flusher merges the same again.  A round of garbage collection
-    under way is waited for, and its error is logged, whatever it is.
+    under any load. *Garbage collection* runs beside the rounds, every ``flusher.gc_interval_s``. *Compaction* runs
+    after a round when it is due, and at once after a merge that hides so many rows of a fragment that it should be
+    rewritten (``cost.is_worn``). *Index upkeep* alone runs after every merge. *Expiry* and *widening* are turns too.
+    A separate thread measures *visibility* every ``flusher.visibility_interval_s`` (``visibility``).
+ 3. When told to stop, finish the running merge and begin nothing new.  The process ends at the latest
+    ``flusher.drain_timeout_s`` after the signal (``process.stop_signals``), even if the store hangs or the merge
+    takes longer.  Such an end is a crash: the table either has the merge's commit, or the next flusher merges the
+    same generations.  The process waits for a running round of garbage collection, and logs its error.
 
-Garbage collection that hangs is named: by the log if a pause has waited for it (``PAUSE_WAITS_S``), and by a metric.
-After ``LOOP_LIMIT_S`` ``/livez`` names it, as it would name a merge.
+If garbage collection hangs, a metric shows it, and the log names it once a pause has waited for it for
+``PAUSE_WAITS_S``.  After ``LOOP_LIMIT_S`` ``/livez`` fails and names it, as for a merge that hangs.
 
-A silent store is named some seconds later, whatever the loop waits for; liveness does not fail for that
-(``process.health``).
+If the store does not answer, ``/readyz`` says so some seconds later, whatever the loop waits for.  Liveness does not
+fail because of the store (``process.health``).
 
-While an operator pauses the flusher, it takes no turn, and says that it is paused once none is under way.  It asks
-before each pass, and every ``control.POLL_S`` while it is paused, but not while it waits for a round of garbage
-collection.  ``once`` is refused then.  What waits to be merged, and since when, is shown all the same.  The flusher
-looks at it before the first round, during a pause as often as rounds would begin, and after a round that failed.
-Neither a pause nor a flusher that cannot merge thus looks like a flusher that has nothing to do.
+While an operator pauses the flusher, it runs no turn.  It reports that it is paused once no turn is running.  The
+flusher reads the control object before each pass, and every ``control.POLL_S`` while it is paused.  It does not read
+it while it waits for a round of garbage collection.  ``once`` is refused during a pause.  The backlog is shown even
+without merges.  The flusher reads it before the first round, after a failed round, and during a pause as often as
+rounds would begin.  So a paused flusher, or one that cannot merge, does not look idle.
 
-A fault that may pass (``Retry``, ``Refresh``) and damage (``Corrupt``) are logged, and the turn is tried again.  A
-round is tried again after a pause that doubles up to ``PAUSE_MAX_S``.  A store may show again what it did not show,
-or a person may repair it.  Until then ``/readyz`` and the metrics say it, which an ended process cannot.
+Transient errors (``Retry``, ``Refresh``) and damage (``Corrupt``) are logged, and the turn is retried.  A round is
+retried after a pause that doubles up to ``PAUSE_MAX_S``.  Damage is retried because a missing object may show up
+again, or a person may repair it.  Meanwhile ``/readyz`` and the metrics show the error, which a process that has
+ended could not.
 
 Damage of one region's state, log or flushes holds up that region alone (``round``).  Damage of a merge record holds
-up every merge.  Errors of other turns hold up no round.  What a person must decide or change (``ActionNeeded``) ends
-the service with that error.
+up every merge.  Errors of other turns hold up no round.  An error after which a person must act (``ActionNeeded``)
+ends the service.
 
-``once``: one flush of every SEALED generation, merges until nothing is FLUSHED, then the widening that the contract asks
-for.  It collects no garbage and compacts nothing.  Every error ends it; damage of one region ends it when all others
-are merged.
+``once`` (``run_once``) flushes every SEALED generation, merges until nothing is FLUSHED, then does the widening that
+the contract asks for.  It collects no garbage and compacts nothing.  Every error ends it.  Damage of one region ends
+it after all other regions are merged.
 """
 
 from __future__ import annotations
@@ -59,12 +60,12 @@ from lancewal_flusher.service.process import FlusherProcess
 from lancewal_flusher.upkeep.widening import WideningBegun
 
 _ONCE_ROUNDS = 5
-"""Rounds without a merge, though something waits, after which ``once`` gives up."""
+"""Number of rounds in a row without a merge, although generations wait, after which ``run_once`` gives up."""
 
 
 @dataclass(frozen=True, slots=True)
 class OnceSummary:
-    """Counts of one run of ``lancewal merge``.  ``finished`` is False if the run was told to stop before its end."""
+    """Result of one run of ``lancewal merge``.  ``finished`` is False if the run was told to stop before its end."""
 
     merges: int
     generations: int

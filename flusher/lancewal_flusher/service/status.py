@@ -1,7 +1,7 @@
 """Status of a table as its flusher sees it, from the states that rounds read anyway.
 
-A status is made from the last round, so a view of the page costs the store nothing.  The age of waiting rows comes
-from stored state, else from the time when this process first saw them.
+A status shows the results of the newest round, so reading it sends no request to the store.  The age of waiting rows
+comes from region states, or else from the time when this process first saw the rows.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ UNKNOWN = (
 
 
 class FlusherStatus:
-    """Maker of a table's status from the reports of rounds."""
+    """Collects reports of rounds, and makes a table's status from them."""
 
     def __init__(self, contract: Contract, uri: str, group: str, merge_after_s: float, clock: Clock) -> None:
         self.contract = contract
-        """The contract taken up last."""
+        """The contract that the flusher uses now."""
         self.widening: WideningResult | Retry | Refresh | Corrupt = None
-        """Result of the last turn of widening."""
+        """Result of the newest turn of widening, or the error with which it failed."""
         self._uri = uri
         self._group = group
         self._merge_after_s = merge_after_s
@@ -135,7 +135,7 @@ class FlusherStatus:
 
 
 def _work(last: WideningResult | Retry | Refresh | Corrupt) -> str | None:
-    """Return what the flusher did last for an open widening; None if it has not begun."""
+    """Return the progress of an unfinished widening, or why it does not go on; None if the flusher has not begun it."""
     match last:
         case WideningBegun(left=left):
             return f"{counted(left, 'fragment')} left to write"

@@ -3,7 +3,7 @@
 A *turn* is work that the flusher repeats, each kind when it is due: merge rounds, compaction, indexes, expiry, widening,
 garbage collection (``turns``).
 
-Only threads are shared with other tables.  All that tables of a process share is in ``process``.
+All that tables of a process share is in ``process``: threads, the metrics' registry, the HTTP side and the loop.
 """
 
 from __future__ import annotations
@@ -59,15 +59,16 @@ if TYPE_CHECKING:
     from lancewal_flusher.catalog.check import CatalogFinding
 
 SEALED_GRACE_S = 60.0
-"""How long an ingest may take to flush what it sealed: several times what writing a large flush takes."""
+"""Seconds that an ingest process has to flush a sealed generation before the flusher does it.  Writing a large flush
+takes far less."""
 WIDENING_LOOK_S = 5.0
-"""Seconds between two turns of widening, and after one that was refused.  A turn without a widening asks the store for
-nothing."""
+"""Seconds between two turns of widening, and before a refused one is retried.  If there is no widening, a turn sends
+no request."""
 PAUSE_S = 1.0
 PAUSE_MAX_S = 60.0
 LOOP_LIMIT_S = 1800.0
-"""Seconds without a sign of life after which the loop counts as hung.  It gives one between two merges, and one merge
-of a long backlog may take minutes."""
+"""Seconds without a sign of life after which the loop counts as hung.  The loop gives a sign of life between two
+merges, and one merge of a long backlog may take minutes."""
 MERGE = "merge"
 """Name of the turn of merge rounds."""
 WIDENING = "widening"
@@ -75,7 +76,7 @@ WIDENING = "widening"
 GARBAGE = "gc"
 """Name of the turn of garbage collection, which runs at the same time as rounds."""
 PAUSE_WAITS_S = 60.0
-"""Seconds after which work that a pause waits for is logged."""
+"""If a pause has waited for a running turn for this many seconds, the log names the turn."""
 NO_ROUND_YET = Problem("starting", "no round has ended yet")
 
 
@@ -94,7 +95,8 @@ class FlusherTable:
         self.context = context
         self.metrics = metrics
         self.presence = Presence(context.store, context.contract)
-        """Whether the table is there.  The watch over the store asks, and each pass checks what it found."""
+        """Whether the table still exists.  A thread of its own asks the store (``_ask_store``), and each pass checks
+        the answer."""
         self.stopping: Callable[[], bool] = lambda: stopping() or self.presence.gone
         self.limits = merge_limits(settings, context.contract)
         self.backlogs = BacklogReader(context)
@@ -116,7 +118,7 @@ class FlusherTable:
         self._silence = SilenceWatch(self._ask_store, clock, StoreUnavailable.kind, who, STORE)
         metrics.works_by(contract)
         self._newer_contract = True
-        """Whether the store may have a newer contract; the watch over the store sets it (``_ask_store``)."""
+        """Whether the store may have a newer contract.  The thread that asks the store sets this (``_ask_store``)."""
 
     def watch(self, stack: ExitStack) -> None:
         """Start the table's further threads.  ``stack`` ends them."""
@@ -148,7 +150,7 @@ class FlusherTable:
         return found
 
     def shown(self, not_ready: Sequence[Problem]) -> TableStatus:
-        """Return the status as of now.  ``not_ready``: why the process is not ready."""
+        """Return the table's current status.  ``not_ready``: why the process is not ready."""
         beside = list(self.metrics.index_problems)
         if self._reports is not None and self._reports.problem is not None:
             beside.append(self._reports.problem)
@@ -186,9 +188,7 @@ class FlusherTable:
         return until is not None
 
     def end(self) -> None:
-        """Wait for work that runs in parallel with merges.  Its error is only logged, because the table's work ends
-        anyway.
-        """
+        """Wait for parallel turns to end.  An error of them is only logged, because the table's work ends anyway."""
         try:
             self.turns.end_beside(self.stopping)
         except LancewalError as error:
@@ -221,7 +221,9 @@ class FlusherTable:
         return report
 
     def look(self) -> None:
-        """Read the backlog, and set metrics and status from it.  This is for times without merge rounds."""
+        """Read the backlog, and set metrics and status from it, for times without merge rounds.  A transient error or
+        damage is ignored.
+        """
         self._looked_at = self.context.clock.monotonic()
         try:
             self._take_up_newer_contract()
@@ -237,7 +239,7 @@ class FlusherTable:
             self._reports.leave(backlog)
 
     def look_again(self, every_s: float) -> None:
-        """Call ``look`` if the last look was at least ``every_s`` ago."""
+        """Call ``look`` if its last call was at least ``every_s`` seconds ago."""
         if self.context.clock.monotonic() - self._looked_at >= every_s:
             self.look()
 
@@ -294,7 +296,7 @@ class FlusherTable:
             self._newer_contract = True
 
     def _take_up_newer_contract(self) -> None:
-        """Look for a newer contract if there may be one."""
+        """If there may be a newer contract, read it and use it from now on."""
         if self._newer_contract:
             self._newer_contract = False
             self._look_for_newer_contract()
@@ -313,7 +315,9 @@ class FlusherTable:
         self.metrics.events.contract_taken_up(contract_version=context.contract.version)
 
     def _by_newest_contract(self, act: Callable[[FlusherContext], T]) -> T:
-        """Act by the contract taken up last, and take up a newer one that the act meets (``by_newest_contract``)."""
+        """Call ``act`` with the current contract.  If a newer contract is needed, make it the current one, and call
+        ``act`` again (``by_newest_contract``).
+        """
 
         def by(context: FlusherContext) -> T:
             if context is not self.context:

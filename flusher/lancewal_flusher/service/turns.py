@@ -1,17 +1,17 @@
 """Turns: work that a service repeats, each when it is due.  One turn runs at a time, except those that run *beside* the
 others, at the same time in a thread of their own.
 
-1. A turn returns in how many seconds the next one is due, by what it did; 0 is at once.
-2. A turn that fails with a fault that may pass, or meets damage, is tried again after ``retry_s``, twice as long each
-   time, at most after ``retry_max_s``.  What a person must decide or change is raised.
-3. A *pass* is the first turn, and after it each other one that is due.  However many are always due, the first has
-   its turn before any other has its next.  If the first fails, the others wait for a pass in which it does not.
-4. Damage that a turn meets is a *problem* until a turn of the same kind ends well.  A turn that fails otherwise, or
-   that was refused, says nothing of it.
+1. The result of a turn decides in how many seconds the next one is due (``next_s``); 0 is at once.
+2. A turn that fails with a transient error or damage is retried after ``retry_s`` seconds, then after twice as long
+   each time, up to ``retry_max_s``.  Errors after which a person must act are raised.
+3. A *pass* runs the first turn, and then each other turn that is due.  So the first turn runs between any two runs of
+   another turn.  If the first turn fails, the others wait for a pass in which it does not.
+4. Damage that a turn meets stays a *problem* until a turn of the same kind succeeds.  A turn that fails with another
+   error, or that was refused, changes nothing about the problem.
 5. A turn that has ``tasks`` runs beside the others: it begins in one pass, and its result is taken in the first pass
-   that finds it ended.  Until then no other of its kind begins.  The next one is due by when it began, since its end
-   may be seen late.  Nothing here ends it: ``beside`` says how long it has been under way, so that a hanging turn can
-   be named.
+   that finds it ended.  Until then no other of its kind begins.  When the next one is due counts from the time when
+   it began, because its end may be seen late.  Nothing here ends such a turn.  ``beside`` tells for how long it has
+   been running, so that a hanging turn can be named.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from lancewal_core.process.tasks import Task, Tasks
 _DOUBLED_MAX = 10
 RETRY_MAX_S = 3600.0
 _LOOK_S = 1.0
-"""Seconds between two looks whether a turn that is waited for has ended."""
+"""Seconds between two checks whether a parallel turn has ended, while a caller waits for it."""
 
 Result = TypeVar("Result")
 Failed = Callable[[str, Retry | Refresh | Corrupt, float], None]
-"""Callback with the turn's name, its error, and the seconds after which it is tried again."""
+"""Callback for a failed turn.  It gets the turn's name, the error, and the seconds after which the turn is retried."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,17 +51,18 @@ class Turn(Generic[Result]):
     clock: Clock
     do: Callable[[], Result]
     next_s: Callable[[Result], float]
-    """Seconds until the next one is due, by what this one did."""
+    """Function that gets the result of the turn, and returns the seconds until the next one is due."""
     due_at: float
     retry_s: float
     retry_max_s: float = RETRY_MAX_S
     problems_of: Callable[[Result], Sequence[Problem] | None] = lambda result: ()
-    """Return the problems of a turn that did not fail.  None: the turn says nothing, and problems of an earlier one stay."""
+    """Function that returns the problems of a turn, given its result.  If it returns None, problems of an earlier
+    turn stay."""
     faults_are_problems: bool = False
-    """Whether faults that may pass are problems too."""
+    """Whether transient errors are problems too, not only damage."""
     problems: Sequence[Problem] = ()
     tasks: Tasks | None = None
-    """Thread pool of a turn that runs beside the others; None for other turns."""
+    """Thread pool in which the turn runs in parallel with other turns; None: the turn runs in the caller's thread."""
     _failures: int = 0
     _beside: Task[Result] | None = None
     _begun_at: float = 0.0
@@ -136,7 +137,7 @@ class Turns:
     failed: Failed
 
     def take_due(self, stopping: Callable[[], bool]) -> float:
-        """Run all turns that are due, and return the seconds until the next one is."""
+        """Run all turns that are due, and return the seconds until the next turn is due."""
         if not self._take(self.first):
             return self.first.wait_s()
         for turn in self.others:
@@ -145,7 +146,7 @@ class Turns:
         return min(turn.wait_s() for turn in (self.first, *self.others))
 
     def end_beside(self, look: Callable[[], object]) -> None:
-        """Wait for parallel turns, and take their results.  ``look`` is called during the wait."""
+        """Wait for parallel turns, and take their results.  ``look`` is called again and again during the wait."""
         for turn in self.others:
             while not turn.wait_for(_LOOK_S):
                 look()

@@ -1,11 +1,11 @@
 """Turns of compaction and of secondary indexes in the flusher service.
 
-1. A turn of compaction is one round of it, and the indexes after it.  No merge of this process is under way
-   meanwhile, so the round may take the sentinel.
-2. After a refused round come rounds of a single group, until one is not refused: a commit that touches one fragment
-   of a round refuses all of it.
-3. Right after merges the indexes have a turn of their own: rows that queries must scan cost more than covering them.
-   Each turn writes a bounded amount.
+1. A turn of compaction compacts once, then extends indexes.  No merge of this process runs at the same time, so
+   compaction may rewrite the sentinel.
+2. After a compaction was refused, each turn rewrites a single group of fragments, until one is not refused.  If
+   another commit changes one fragment of a compaction, all of the compaction is refused.
+3. Right after merges the indexes have a turn of their own, because scanning unindexed rows in queries costs more than
+   indexing them.  Each turn writes a bounded amount.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from lancewal_flusher.upkeep.indexes import IndexExtended, IndexRefused, extend_
 
 @dataclass(frozen=True, slots=True)
 class CompactionReport:
-    """Report of a turn of compaction: its result, the table afterwards, and the indexes."""
+    """Report of a turn of compaction: its result, figures of the table after it, and the work on indexes."""
 
     compaction: CompactionResult
     table: TableFigures
     upkeep: IndexTurnReport
-    """Report of the indexes after it."""
+    """Report of the work on indexes after the compaction."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,14 +38,14 @@ class TableFigures:
 
     fragments: int
     rows: int
-    """Live ones."""
+    """Number of live rows."""
     hidden_rows: int
     nbytes: int
-    """Bytes of data files, as far as recorded."""
+    """Bytes of the data files, as far as Lance records sizes."""
     hidden_fragments: int
-    """Fragments that hide rows."""
+    """Number of fragments that hide rows."""
     hidden_nbytes: int
-    """Bytes of their data files."""
+    """Bytes of the data files of fragments that hide rows."""
 
     @staticmethod
     def of(fragments: Sequence[Fragment]) -> TableFigures:
@@ -63,15 +63,17 @@ class TableFigures:
 
 @dataclass(frozen=True, slots=True)
 class IndexTurnReport:
-    """Report of work on the indexes: what was done to each, and how many rows each still lacks."""
+    """Report of a turn's work on the secondary indexes: the result for each index that had work, and the rows that
+    each index still lacks.
+    """
 
     indexes: tuple[IndexExtended | IndexRefused, ...]
     unindexed_rows: dict[str, int]
-    """Per index."""
+    """Number of rows that each index does not cover, by its name."""
 
     @property
     def more(self) -> bool:
-        """Whether an index was extended, so that there may be more to do."""
+        """Whether an index was extended, or a part of its work was done, so that there may be more to do."""
         return any(isinstance(result, IndexExtended) or result.more for result in self.indexes)
 
 

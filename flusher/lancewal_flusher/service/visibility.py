@@ -1,16 +1,18 @@
-"""How long it takes until a strong read sees what was produced, measured end to end without rows of its own.
+"""Measure how long it takes until a strong read sees produced records, end to end, without producing records.
 
 A measurement asks Kafka where the partitions end, and waits until a strong reader's positions have reached these
-ends.  It counts once for each partition that has new records since the measurement before; a quiet one says nothing.
+ends.  It gives one time for each partition that has new records since the previous measurement.  Partitions without
+new records give none.
 
 Guarantees
  1. Ends are positions, after the last record that can be read.  Ingest's positions pass records that became dead
-    letters, markers and aborted transactions too.  None of them is therefore waited for longer than ingest waits
+    letters, markers and aborted transactions too.  So a measurement waits for none of them longer than ingest waits
     before it moves a position without a row (a second).
  2. A partition that has not reached its end after ``TIMEOUT_S`` is a failure, named by a metric and a log line.
-    Until it has, it is a failure of each measurement, which does not wait for it again.  A measurement for which
-    Kafka or the store gave no answer is a failure too.
- 3. It runs in a thread of its own, writes nothing, and holds up no turn and no end of the process.
+    Until the partition has reached it, each measurement counts a failure for it, but does not wait for it again.  A
+    measurement for which Kafka or the store gave no answer is a failure too.
+ 3. Measurements run in a thread of their own and write nothing.  Neither turns nor the end of the process wait for
+    them.
 """
 
 from __future__ import annotations
@@ -28,7 +30,8 @@ from lancewal_core.process.tasks import own_thread
 
 TIMEOUT_S = 60.0
 POLL_S = 0.1
-"""Seconds between two looks.  A measured time is too long by at most this, and by the time of a look."""
+"""Seconds between two reads of the visible positions.  A measured time is too long by at most this, and by the time
+of one read."""
 
 Failure = Literal["timeout", "kafka", "store"]
 
@@ -69,7 +72,7 @@ class Visibility:
     seen: VisibilityObserver
     pause: Callable[[float], bool]
     _ends: Mapping[Region, Position] = field(default_factory=dict)
-    """Ends of the previous measurement."""
+    """Ends of the partitions in the newest measurement."""
     _missed: dict[Region, Position] = field(default_factory=dict)
     """Ends that were not visible within ``TIMEOUT_S``, and still are not."""
 
