@@ -1,7 +1,8 @@
 """Properties of lancewal's Kafka clients.
 
 Guarantees
- 1. The pass-through (``kafka.options``) cannot change a property that correctness depends on: ``InvalidSettings``.
+ 1. The settings' properties (``kafka.options``) cannot change a property that correctness depends on.  The attempt
+    raises ``InvalidSettings``.
  2. Properties that only a consumer knows reach no producer.
 """
 
@@ -14,7 +15,7 @@ from lancewal_core.errors import InvalidSettings
 Properties = dict[str, str | int | float | bool]
 
 REQUEST_TIMEOUT_S = 10.0
-"""Seconds that a question to the broker may take before the broker counts as silent."""
+"""Seconds that a request to the broker may take before the broker counts as silent."""
 
 _PROTECTED: Properties = {
     "enable.auto.commit": False,
@@ -42,7 +43,8 @@ _CLASSIC: Properties = {
     # of 3 s joining took 3.2 to 4.1 s, so 1.3 to 1.7.  Two small requests a second.
     "heartbeat.interval.ms": 500,
 }
-"""Properties of the classic group protocol alone.  With the newer protocol the broker sets them."""
+"""Properties of the classic group protocol alone.  With the newer protocol (``group.protocol=consumer``) the broker
+sets them."""
 _ALIASES = {
     "auto.commit.enable": "enable.auto.commit",
     "metadata.broker.list": "bootstrap.servers",
@@ -54,26 +56,29 @@ _SHARED_PREFIXES = (
 )  # fmt: skip
 
 QUEUE_BYTES_MAX = 256 << 20
-"""Most bytes for librdkafka's queue.  A larger queue makes nothing faster."""
+"""Most bytes that librdkafka may prefetch into its queue.  A larger queue makes nothing faster."""
 _RECEIVE = "receive.message.max.bytes"
 _RECEIVE_MOST = 2**31 - 1
 _ENVELOPE = 512
-"""Bytes that librdkafka needs on top of the largest fetch."""
+"""Bytes by which ``receive.message.max.bytes`` must at least exceed ``fetch.max.bytes``."""
 _GROWTH = 3
-"""Factor by which librdkafka enlarges its buffer, until a frame of zstd fits that does not say its unpacked size."""
+"""Factor by which librdkafka enlarges its buffer at each try to unpack a zstd frame that does not state its unpacked
+size."""
 _UNPACKED = 10_000
-"""Approximate factor by which records can be larger in memory than in the topic.  The worst case is repetitive text in
-zstd, with one record in each batch.  librdkafka unpacks a whole answer before it checks whether there is room."""
+"""Approximate factor by which records can be larger in memory than in the topic.  The worst case is repetitive text
+in zstd, with one record in each batch.  librdkafka unpacks a whole answer of the broker before it checks whether
+there is room."""
 _FETCH_BYTES_MIN = 1_000
-"""Smallest size of a fetch that librdkafka allows.  A broker sends a larger batch anyway."""
+"""Smallest ``message.max.bytes`` that librdkafka allows.  A broker sends a larger batch anyway."""
 _FETCH_WAIT_MS = 25
-"""Milliseconds that the broker waits for more records if an answer is small, since each request names all partitions.  With
-10,000 records/s of 64 partitions, broker and two members took 1.12 cores with it, and 1.27 without (own measurement)."""
+"""Milliseconds that the broker waits for more records if an answer is small.  The wait saves requests, each of which
+names all partitions.  With 10,000 records/s of 64 partitions, broker and two members took 1.12 cores with the wait,
+and 1.27 without (own measurement)."""
 _FEW_PARTITIONS = 64
 _PARTITIONS_AT_ONCE = 10
-"""Number of partitions, beyond ``_FEW_PARTITIONS``, for which the largest answer grows by its first size.  With 300
-partitions a client took some hundred records a second if an answer held one batch.  With answers of thirty times that
-size it took 30,000 (own measurement, two loaded cores)."""
+"""For each so many partitions beyond ``_FEW_PARTITIONS``, the largest answer of the broker grows by its size for few
+partitions.  With 300 partitions a client took some hundred records a second if an answer held one batch.  With
+answers of thirty times that size it took 30,000 (own measurement, two loaded cores)."""
 
 
 def kafka_at(servers: str) -> str:
@@ -82,15 +87,16 @@ def kafka_at(servers: str) -> str:
 
 
 def client_bytes(memory_bytes_max: int) -> int:
-    """Return the bytes of the budget that Kafka's client gets."""
+    """Return how many bytes of a process's memory budget librdkafka's queue gets: a quarter, at most
+    ``QUEUE_BYTES_MAX``."""
     return min(memory_bytes_max // 4, QUEUE_BYTES_MAX)
 
 
 def unpacking_bounded(client: Mapping[str, str], memory_bytes_max: int, record_bytes_max: int) -> dict[str, str]:
     """Return ``client`` for reading records, with ``receive.message.max.bytes`` added if it is not set.
 
-    A zstd batch that unpacks to more cannot be read.  For other codecs librdkafka has no limit (``batch_check``).  The
-    limit always allows the largest record.
+    A zstd batch that unpacks to more bytes cannot be read.  For other codecs librdkafka has no limit (ingest's
+    ``batch_check``).  An added limit allows the largest record (``record_bytes_max``).
     """
     if _RECEIVE in client:
         return dict(client)
@@ -101,19 +107,20 @@ def unpacking_bounded(client: Mapping[str, str], memory_bytes_max: int, record_b
 
 
 def unpacked_bytes_max(client: Mapping[str, str]) -> int:
-    """Return the largest size to which a zstd batch may unpack in an ``unpacking_bounded`` client.  Raises
-    ``InvalidSettings`` if the property is not a number.
+    """Return the largest size to which a zstd batch may unpack in an ``unpacking_bounded`` client.
+
+    Raises ``InvalidSettings`` if the property is not an integer.
     """
     try:
         return int(client[_RECEIVE])
     except ValueError:
         raise InvalidSettings(
-            f"kafka.options: {_RECEIVE} is {client[_RECEIVE]!r}, which is not a number", property=_RECEIVE
+            f"kafka.options: {_RECEIVE} is {client[_RECEIVE]!r}, which is not an integer", property=_RECEIVE
         ) from None
 
 
 def _of_an_answer(queue_bytes: int) -> int:
-    """Return how many bytes one answer of the broker may unpack to."""
+    """Return how many bytes one answer of the broker may unpack to, for a queue of ``queue_bytes``."""
     return queue_bytes * 3 // 4
 
 
@@ -142,10 +149,11 @@ def bounded_consumer_properties(
 
 
 def consumer_properties(client: Mapping[str, str], group: str, queue_bytes: int) -> Properties:
-    """Return the properties of a consumer in ``group``; ``InvalidSettings`` by guarantee 1.
+    """Return the properties of a consumer in ``group``.
 
-    ``client`` holds ``bootstrap.servers`` and the pass-through.  ``queue_bytes`` bounds the bytes that librdkafka
-    prefetches; only the last answer may exceed it.
+    ``client`` holds ``bootstrap.servers`` and ``kafka.options``.  Raises ``InvalidSettings`` if it gives another
+    value to a property that correctness depends on.  ``queue_bytes`` bounds the bytes that librdkafka prefetches;
+    only the last answer of the broker may exceed it.
     """
     ours: Properties = {
         **_PROTECTED,
@@ -169,7 +177,7 @@ def consumer_properties(client: Mapping[str, str], group: str, queue_bytes: int)
 
 
 def lone_consumer_properties(client: Mapping[str, str], group: str, queue_bytes: int) -> Properties:
-    """Return the properties of a consumer that joins no group, and is assigned its partitions."""
+    """Return the properties of a consumer that joins no group.  Its caller assigns the partitions."""
     alone = {name: value for name, value in client.items() if name not in _MEMBERSHIP}
     properties = consumer_properties(alone, group, queue_bytes)
     if "fetch.max.bytes" not in alone and _RECEIVE in alone and queue_bytes + _ENVELOPE > unpacked_bytes_max(alone):
@@ -178,5 +186,5 @@ def lone_consumer_properties(client: Mapping[str, str], group: str, queue_bytes:
 
 
 def shared_properties(client: Mapping[str, str]) -> Properties:
-    """Return the pass-through properties that every kind of client has: addresses, TLS, SASL, sockets."""
+    """Return those of the settings' properties that every kind of client has: addresses, TLS, SASL, sockets."""
     return {name: value for name, value in client.items() if name.startswith(_SHARED_PREFIXES)}

@@ -19,9 +19,10 @@ from lancewal_core.names.ids import Position
 from lancewal_core.process.library_errors import without_secrets
 
 UNREADABLE = frozenset([KafkaError._BAD_COMPRESSION, KafkaError._BAD_MSG, KafkaError._NOT_IMPLEMENTED])
-"""Errors of a batch that the client cannot unpack, whose checksum is wrong, or that has a form it does not know.  Their
-offset is that of the batch.  After an error of the first kind the client asks for the batch again, for ever.  After
-the others the client goes on after the batch."""
+"""Error codes of a batch that the client cannot read.  ``_BAD_COMPRESSION``: the client cannot unpack the batch.
+``_BAD_MSG``: its checksum is wrong.  ``_NOT_IMPLEMENTED``: its format is unknown.  The error's offset is that of the
+batch.  After ``_BAD_COMPRESSION`` the client requests the batch again, for ever.  After the other two it goes on
+after the batch."""
 
 _NO_SUCH_TOPIC = frozenset([KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION])
 _NOT_ALLOWED = frozenset(
@@ -45,8 +46,8 @@ _REFUSED = re.compile(
     r"authentication (?:error|failed)|certificate verify failed|alert (?:bad certificate|certificate \w+|unknown ca)",
     re.IGNORECASE,
 )
-"""Words with which librdkafka and OpenSSL say that broker or client does not accept the other's identity.  The question
-itself only times out."""
+"""Words with which librdkafka and OpenSSL say that broker or client does not accept the other's identity.  The
+request itself only times out."""
 
 
 def error_of(error: BaseException | None) -> KafkaError | None:
@@ -63,16 +64,17 @@ def code_of(error: BaseException | None) -> int | None:
 
 
 def leaderless(error: BaseException | None) -> bool:
-    """Return whether the error says that a partition has no leader now: after its topic's creation, or while a broker goes."""
+    """Return whether the error says that a partition has no leader now: after its topic's creation, or while a broker
+    stops."""
     return code_of(error) in _NO_LEADER
 
 
 def explained(error: BaseException, act: str, topic: str, servers: str = "", heard: str = "") -> LancewalError:
-    """Return the error to raise instead of a Kafka exception: ``TopicMissing``, ``KafkaForbidden``, ``KafkaRefused`` or
-    ``KafkaUnavailable``.
+    """Return the error to raise instead of a Kafka exception: ``TopicMissing``, ``KafkaForbidden``, ``KafkaRefused``
+    or ``KafkaUnavailable``.
 
-    ``servers`` are the brokers that were asked.  ``heard`` is the last error that the client itself has reported, which
-    may say why no broker answers.
+    ``act`` says in the message what was tried, such as "listing topics".  ``servers`` are the brokers that were
+    asked.  ``heard`` is the last error that the client itself has reported, which may say why no broker answers.
     """
     code = code_of(error)
     if code in _NO_SUCH_TOPIC:
@@ -88,7 +90,7 @@ def explained(error: BaseException, act: str, topic: str, servers: str = "", hea
         at = f" at {servers}" if servers else ""
         return KafkaUnavailable(
             f"{act}: a partition has no leader{at} ({_text(error)}). That lasts for a moment after a topic is created or a "
-            "broker goes: try again, else look at the brokers' logs",
+            "broker stops: try again, else look at the brokers' logs",
             topic=topic,
         )
     more = f" ({heard})" if heard else ""
@@ -112,8 +114,11 @@ def explained(error: BaseException, act: str, topic: str, servers: str = "", hea
 
 
 def forbidden(act: str, topic: str, said: str, rights: str) -> KafkaForbidden:
-    """Return the error for an ``act`` that the brokers forbid.  ``said`` is the brokers' text, as the end of a sentence;
-    ``rights`` are those that the user needs."""
+    """Return the error for an ``act`` that the brokers forbid.
+
+    ``said`` is the brokers' text, with its punctuation: it follows the words "do not allow it".  ``rights`` are those
+    that the user needs.
+    """
     return KafkaForbidden(
         f"{act}: the brokers do not allow it{said}. Grant this user {rights} (docs/reference/trust.md lists them), or set "
         "another user in kafka.options",
@@ -123,7 +128,9 @@ def forbidden(act: str, topic: str, said: str, rights: str) -> KafkaForbidden:
 
 def not_accepted(error: BaseException) -> InvalidSettings:
     """Return the error for a client that cannot be made, since librdkafka does not accept its properties."""
-    return InvalidSettings(f"kafka.options: not accepted by librdkafka: {_text(error)}")
+    return InvalidSettings(
+        f"kafka.options: librdkafka does not accept them: {_text(error)}. Correct or remove the property"
+    )
 
 
 def unreadable(topic: str, partition: int, position: Position, reason: str) -> RecordsUnreadable:
@@ -146,6 +153,7 @@ def _text(error: BaseException) -> str:
 
 
 def text_of(error: KafkaError) -> str:
-    """Return librdkafka's text.  If the text is empty or ends after the request's name, the meaning of the code follows."""
+    """Return librdkafka's text of the error.  If the text is empty or ends with a colon, the meaning of the error's
+    code follows."""
     said = without_secrets(error.str())
     return said + KafkaError(error.code()).str() if said.rstrip().endswith(":") or not said else said

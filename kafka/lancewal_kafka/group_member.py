@@ -1,7 +1,8 @@
-"""The Kafka client id of an ingest.  A description of the consumer group shows by it which table a member works for.
+"""The Kafka client id of an ingest process.  With it, a description of the consumer group shows which table each
+member works for.
 
-The id is ``lancewal:<table uuid>:<place>``.  A person may give clients another id (``kafka.options``: ``client.id``).  The
-table of such a member is not known.
+The id is ``lancewal:<table uuid>:<place>``.  If a person gives clients another id (``kafka.options``: ``client.id``),
+the table of such a member is not known.
 """
 
 from __future__ import annotations
@@ -15,14 +16,14 @@ _OURS = "lancewal"
 
 @dataclass(frozen=True, slots=True)
 class MemberTable:
-    """The table that a member works for."""
+    """Table that a member works for: its uuid, and its place (canonical address)."""
 
     table_uuid: str
     place: str
 
 
 def member_id(table_uuid: str, uri: str) -> str:
-    """Return the client id of an ingest of the table at ``uri``."""
+    """Return the client id of an ingest process of the table at ``uri``."""
     return f"{_OURS}:{table_uuid}:{place_of(uri)}"
 
 

@@ -1,9 +1,9 @@
-"""The headers of many messages, in a column of Arrow.
+"""Headers of many messages, in one column of Arrow.
 
-1. Arrow takes the headers of a poll in one pass of C.  As Python objects each header would take 200 bytes until its record
-   is durable, and Python's collector would visit all of them.
+1. Arrow takes all headers of the messages that a poll returns in one pass of C.  As Python objects each header would
+   take 200 bytes until its record is durable, and Python's garbage collector would visit all of them.
 2. The headers of a message are at the message's index, as the client gave them.
-3. Messages without headers cost no column.
+3. If no message has headers, there is no column.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ from typing import overload
 import pyarrow as pa
 
 HeaderList = list[tuple[str, bytes | None]]
-"""MessageHeaders of one message, as the client gives them."""
+"""Headers of one message as the client gives them: pairs of a name and a value."""
 UNREADABLE_HEADERS: HeaderList = [("\udcff", None)]
-"""Placeholder for headers of which a name is not UTF-8.  The name is a lone surrogate, which no client decodes to."""
+"""Placeholder for the headers of a message with a name that is not UTF-8.  The placeholder's name is a lone
+surrogate, which no client decodes to."""
 
 _MAPS = pa.map_(pa.string(), pa.binary())
 _BYTES = "surrogatepass"
-"""Python's way to write a lone surrogate in bytes, and back."""
+"""Python's error handler that encodes lone surrogates as bytes, and decodes them."""
 
 
 class MessageHeaders(Sequence[HeaderList | None]):
@@ -32,7 +33,7 @@ class MessageHeaders(Sequence[HeaderList | None]):
         given = list(of_messages)
         self._length = len(given)
         self._parts: list[pa.MapArray | int] = [_maps(given) if any(given) else len(given)] if given else []
-        """Consecutive parts; a number stands for so many messages without headers."""
+        """Consecutive parts of the sequence: a column, or the number of messages without headers."""
 
     @classmethod
     def joined(cls, parts: Iterable[Sequence[HeaderList | None]]) -> MessageHeaders:
@@ -44,7 +45,7 @@ class MessageHeaders(Sequence[HeaderList | None]):
 
     @property
     def column(self) -> pa.MapArray | None:
-        """The headers of all messages, as maps of names to values; None if no message has any."""
+        """Headers of all messages, as maps of names to values; None if no message has any."""
         if all(isinstance(part, int) for part in self._parts):
             return None
         if len(self._parts) > 1:
@@ -97,12 +98,12 @@ def _maps(of_messages: list[HeaderList | None]) -> pa.MapArray:
 
 
 def bytes_of(name: str) -> bytes:
-    """Return the bytes of a header's name in a column."""
+    """Return the bytes of a header's name, as a column holds them."""
     return name.encode("utf-8", _BYTES)
 
 
 def text_of(name: bytes) -> str:
-    """Return the name of a header, given its bytes in a column."""
+    """Return the name of a header from its bytes in a column."""
     return name.decode("utf-8", _BYTES)
 
 

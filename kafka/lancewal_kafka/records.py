@@ -1,4 +1,4 @@
-"""Consumed messages, column-wise."""
+"""Consumed messages as columns: a list of offsets, of keys, of values and so on."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from lancewal_kafka.headers import UNREADABLE_HEADERS, HeaderList, MessageHeader
 
 @dataclass(frozen=True, slots=True)
 class Records:
-    """Consumed messages of one region in offset order, column-wise: all lists have the same length."""
+    """Consumed messages of one region in offset order, as columns: all lists have the same length."""
 
     offsets: list[int]
     timestamps: list[int]
@@ -25,25 +25,26 @@ class Records:
     keys: list[bytes | None]
     values: list[bytes | None]
     headers: MessageHeaders | list[HeaderList | None]
-    """Consumed messages have ``MessageHeaders``."""
+    """Headers of each message.  Records made of consumed messages have ``MessageHeaders``; others may have a list."""
 
     def __len__(self) -> int:
         return len(self.offsets)
 
     def part(self, begin: int, end: int | None) -> Records:
-        """Return the records at the places from ``begin`` on, before ``end``."""
+        """Return the records at the indexes from ``begin`` on, before ``end``; None: all to the last."""
         at = slice(begin, end)
         return Records(self.offsets[at], self.timestamps[at], self.keys[at], self.values[at], self.headers[at])
 
     @classmethod
     def joined(cls, parts: Sequence[Records]) -> Records:
-        """Return the records of all parts, one part after the other.  Records of several regions are in no order."""
+        """Return the records of all parts, one part after the other.  If the parts are of several regions, their
+        offsets do not ascend."""
         columns = zip(*((p.offsets, p.timestamps, p.keys, p.values) for p in parts), strict=True)
         offsets, timestamps, keys, values = (list(chain.from_iterable(column)) for column in columns)
         return cls(offsets, timestamps, keys, values, MessageHeaders.joined(p.headers for p in parts))
 
     def extend(self, more: Records) -> None:
-        """Append messages of the same region that come after these."""
+        """Append messages of the same region with higher offsets."""
         self.offsets.extend(more.offsets)
         self.timestamps.extend(more.timestamps)
         self.keys.extend(more.keys)
@@ -60,7 +61,7 @@ _MILLISECONDS = itemgetter(1)
 
 
 def as_records(messages: Sequence[Message]) -> Records:
-    """Return messages, none of them an error, column-wise.  Records of several partitions are in no order."""
+    """Return messages as columns, in the same order.  None of the messages may be an error."""
     # One pass of C for each attribute: no Python code runs for a message.
     return Records(
         list(map(_OFFSET, messages)),
@@ -74,7 +75,8 @@ def as_records(messages: Sequence[Message]) -> Records:
 def _headers(messages: Sequence[Message]) -> MessageHeaders:
     """Return the headers of each message; ``UNREADABLE_HEADERS`` if a name is not UTF-8.
 
-    Each message is asked once: the client's second answer would hold a null name, and comparing it ends the process.
+    Each message is asked for its headers once.  If a name is not UTF-8, a second call returns a null name, and
+    comparing that name crashes the process.
     """
     asked = map(_HEADERS, messages)
     found: list[HeaderList | None] = []
@@ -89,10 +91,10 @@ def _headers(messages: Sequence[Message]) -> MessageHeaders:
 
 
 def by_partition(messages: Sequence[Message]) -> dict[int, Records]:
-    """Return messages, none of them an error, column-wise by partition.
+    """Return messages as columns, by partition.  None of the messages may be an error.
 
-    A client returns messages in one list, in runs of one partition.  Columns are made of all messages at once, and
-    divided by runs.
+    The client returns messages of all partitions in one list, several of one partition in a row.  Columns are made of
+    all messages at once, and then divided by partition.
     """
     partitions = np.fromiter(map(PARTITION, messages), np.int64, len(messages))
     starts = _run_starts(partitions)

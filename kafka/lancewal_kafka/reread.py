@@ -1,11 +1,12 @@
-"""Records of a partition read again, by a consumer that joins no group and commits nothing.
+"""Reading records of a partition again, by a consumer that joins no group and commits nothing.
 
 Guarantees
- 1. ``consumed`` gives the committed records of [first, end) in offset order, each once.  It ends once all were seen, or raises
-    ``OutOfRange`` (retention has taken the position), ``RecordsUnreadable`` (after all records that can be read before it), or
-    ``KafkaUnavailable`` (the broker is silent before the end).
- 2. ``read_records`` gives the first of these records, no more than fit well into memory.  If the very first cannot be
-    read, ``where["behind"]`` of ``RecordsUnreadable`` is the position after the unreadable batch.
+ 1. ``consumed`` gives the committed records of [first, end) in offset order, each once.  It ends once it has given
+    all of them.  Otherwise it raises ``OutOfRange`` (Kafka has deleted the next record), ``RecordsUnreadable`` (after
+    it has given all readable records before the unreadable batch), or ``KafkaUnavailable`` (the broker is silent
+    before the end).
+ 2. ``read_records`` gives the first of these records, and stops before they take much memory.  If the very first
+    cannot be read, ``where["behind"]`` of ``RecordsUnreadable`` is the position after the unreadable batch.
 """
 
 from __future__ import annotations
@@ -33,20 +34,22 @@ _FEW_RECORDS = 500
 _WAIT_S = 0.5
 _GATHER_S = 0.01
 SILENT_S = 30.0
-"""Seconds without a record before the end after which the broker counts as silent."""
+"""Seconds without progress, before the end is reached, after which ``consumed`` counts the broker as silent."""
 _PROBE_S = 5.0
-"""Seconds without a record after which only transaction markers or aborted records are assumed to be there."""
+"""Seconds that a search for the end of an unreadable batch waits for a record at a position.  If none comes, only
+transaction markers or aborted records are assumed to be there."""
 READ_RECORDS_MAX = 10_000
 READ_BYTES_MAX = 32 << 20
-"""Bytes of values at which ``read_records`` ends.  The records that came with the last one are added."""
+"""Bytes of record values after which ``read_records`` stops.  Records that arrived together are returned together, so
+the result may be larger."""
 
 
 class OutOfRange(Exception):
-    """Kafka's retention has deleted records that were about to be read."""
+    """Kafka has deleted records that were about to be read."""
 
 
 class _LoneConsumer(Consumer):
-    """Consumer that knows the name of the brokers it asks (``asked``)."""
+    """Consumer that knows its brokers' name for messages and progress lines (``asked``)."""
 
     asked = ""
 
@@ -55,8 +58,8 @@ class _LoneConsumer(Consumer):
 def lone_consumer(
     client: Mapping[str, str], group: str, topic: str, queue_bytes: int = QUEUE_BYTES, more: Properties | None = None
 ) -> Iterator[Consumer]:
-    """Yield a consumer that joins no group.  Kafka's errors inside ``with`` become errors of lancewal.  ``more`` are further
-    properties of the consumer."""
+    """Yield a consumer that joins no group.  ``group`` is its ``group.id``.  Kafka's errors inside ``with`` become
+    errors of lancewal.  ``more`` are further properties of the consumer."""
     properties: dict[str, Any] = {**lone_consumer_properties(client, group, queue_bytes), **(more or {})}
     try:
         made = _LoneConsumer(properties, logger=logging.getLogger("lancewal.kafka"))
@@ -75,8 +78,11 @@ def consumed(
     at_once: int = _RECORDS,
     silent_s: float = SILENT_S,
 ) -> Iterator[Records]:
-    """Yield the committed records of [first, end) as they come, in offset order (guarantee 1).  Transaction markers and
-    aborted records are not among them, but move the position."""
+    """Yield the committed records of [first, end) as they come, in offset order (guarantee 1).
+
+    Transaction markers and aborted records are left out, but the position moves past them.  ``at_once`` bounds the
+    records yielded together.  ``silent_s``: see ``SILENT_S``.
+    """
     asked = getattr(consumer, "asked", "")
     place = TopicPartition(region.topic, region.partition, first)
     consumer.assign([place])
@@ -112,19 +118,19 @@ def consumed(
             elif time.monotonic() - heard_at > silent_s:
                 raise region.partition_error(
                     KafkaUnavailable,
-                    f"no record came for {silent_s:g} s at position {position}, and those before position {end} are "
-                    "needed",
+                    f"no record came for {silent_s:g} s at position {position}, but records before position {end} are "
+                    "needed: check the brokers and the network, and try again",
                 )
 
 
 def read_records(
     client: Mapping[str, str], group: str, region: Region, first: Position, end: Position
 ) -> tuple[Records, Position]:
-    """Return the committed records of [first, end), and the position up to which these are all.  It is below ``end`` if
-    there are many, of which only the first ones are returned, or if a batch behind them cannot be read.
+    """Return the first committed records of [first, end), and the position up to which they are complete.
 
-    ``end`` must not be above Kafka's end.  Raises ``RetentionLost`` if Kafka has deleted ``first``, and
-    ``KafkaUnavailable`` if no broker answers.
+    That position is below ``end`` if there are more records than are returned at once, or if a later batch cannot be
+    read.  ``end`` must not be above Kafka's end.  Raises ``RetentionLost`` if Kafka has deleted a record before it
+    was read, and ``KafkaUnavailable`` if no broker answers.  ``RecordsUnreadable``: see guarantee 2.
     """
     found, nbytes = Records([], [], [], [], []), 0
     try:
@@ -142,12 +148,14 @@ def read_records(
             str(error), **{**error.where, "behind": _behind_unreadable(client, group, region, at)}
         ) from error
     except OutOfRange:
-        raise region.partition_error(RetentionLost, f"Kafka deleted offset {first} while it was read") from None
+        raise region.partition_error(
+            RetentionLost, f"Kafka deleted offset {first} or later ones before they were read"
+        ) from None
     return found, end
 
 
 def between(records: Records, low: Position, high: Position) -> Records:
-    """Return the records at [low, high)."""
+    """Return the records with offsets in [low, high)."""
     return records.part(bisect_left(records.offsets, low), bisect_left(records.offsets, high))
 
 

@@ -1,4 +1,5 @@
-"""Questions about the records that a topic keeps, and for how long.  Any thread may ask.  Errors are those of ``topic``."""
+"""Questions to Kafka about the records that a topic keeps, and for how long.  Any thread may ask.  Errors are those
+of ``topic``."""
 
 from __future__ import annotations
 
@@ -20,12 +21,13 @@ from lancewal_kafka.unpacking import StoredBatches
 _PEEK_QUEUE_BYTES = 1 << 20
 _PEEK_WAIT_S = 0.1
 _PEEK_WAITS = 30
-"""Times that a peek waits in vain before it gives up: after the position there may be nothing but markers."""
+"""Number of polls without a record after which a peek ends.  After a position there may be nothing but transaction
+markers."""
 _PEEK_BATCH_BYTES_MAX = 16 << 10
 
 
 class KafkaRetention:
-    """Questions about one topic.  ``client`` holds ``bootstrap.servers`` and the pass-through properties."""
+    """Questions about one topic.  ``client`` holds ``bootstrap.servers`` and ``kafka.options``."""
 
     def __init__(self, client: Mapping[str, str], topic: str, group: str) -> None:
         self._client = client
@@ -34,17 +36,18 @@ class KafkaRetention:
         self._inspector = TopicInspector(client, election_s=0)
 
     def config(self) -> TopicConfig:
-        """Return how long the topic keeps records, and deletes if it is compacted."""
+        """Return the topic's configuration: how long it keeps records, and tombstones if it is compacted."""
         return self._inspector.configuration(self._topic)
 
     def stored_batches(self) -> StoredBatches:
-        """Return how the topic stores batches.  Raises ``KafkaForbidden`` if this user may not read the topic's
-        configuration.
+        """Return how the topic stores batches.
+
+        Raises ``KafkaForbidden`` if this user may not read the topic's configuration.
         """
         return self.config().stored
 
     def lows(self, regions: Collection[Region]) -> dict[Region, Position]:
-        """Return the first offset that Kafka still has, for each partition of the topic."""
+        """Return the first offset that Kafka still has, for each of these partitions."""
         found = self._inspector.begins(self._topic, [region.partition for region in regions])
         return {region: found[region.partition] for region in regions}
 
@@ -91,30 +94,36 @@ class KafkaRetention:
 
 @dataclass(frozen=True, slots=True)
 class Compaction:
-    """A broker's settings for a compacted topic."""
+    """One partition of a compacted topic: how long the broker keeps its tombstones, and which records are younger."""
 
     tombstones_s: float
     """Least seconds for which the broker keeps a tombstone (``delete.retention.ms``)."""
     recent: Position
-    """Position of the first record that is not older than ``tombstones_s``; ``end`` if there is none."""
+    """Position of the first record whose timestamp is at most ``tombstones_s`` old; ``end`` if there is none."""
     end: Position
-    """The end of the partition."""
+    """Position after the partition's last record."""
 
     def old_beyond(self, position: Position) -> Position:
-        """Return the end of the range of offsets, from ``position`` on, in which tombstones may be gone.  If the range
-        is empty, the result is at or below ``position``.
+        """Return the end of the range of offsets, from ``position`` on, in which tombstones may have been removed.
+
+        Such a range ends at the first record that is young enough (``recent``).  If that record lies before
+        ``position``, timestamps do not ascend and prove nothing: the range goes to ``end``.  If the range is empty,
+        the result is at or below ``position``.
         """
         return self.end if self.recent < position else self.recent
 
 
 CONFIG_S = 60.0
-"""Seconds between two reads of a topic's configuration, which changes rarely, and by people."""
+"""Seconds between two reads of a topic's configuration.  People change the configuration, and rarely."""
 
 
 @dataclass(slots=True, eq=False)
 class KafkaCompaction:
-    """Questions about the compaction of one topic.  If this user may not read the configuration, ``report`` is called with
-    the error, and the topic counts as not compacted."""
+    """Questions about the compaction of one topic.
+
+    A person may have to act before the configuration can be read, for example by granting this user the right.  Then
+    ``report`` is called with ``"compaction"`` and the error, and the topic counts as not compacted.
+    """
 
     inspector: TopicInspector
     topic: str

@@ -1,11 +1,13 @@
-"""Questions to the Kafka cluster about one topic: its partitions, its id, its offsets, its configuration.
+"""Questions to the Kafka cluster about topics: their partitions, ids, offsets, configuration and consumer groups.
 
 Guarantees
- 1. No other module asks these questions.  Any thread may ask them.  Errors are those of ``errors``: ``KafkaUnavailable``
-    if nobody answers in time, ``TopicMissing`` for a topic that is not there, ``KafkaForbidden`` if this user may not ask.
- 2. A partition may have no leader, right after its topic's creation or while a broker goes.  Such a partition is asked
-    again until ``election_s`` (by default ``timeout_s``) have passed, since Kafka's client does not ask again.  0 is for
-    a loop that asks again anyway, and must not wait for one partition.
+ 1. Any thread may ask them.  Errors are those of ``errors``: ``KafkaUnavailable`` if nobody answers in time,
+    ``TopicMissing`` for a topic that does not exist, ``KafkaForbidden`` if this user may not ask, ``KafkaRefused`` if
+    broker and client do not trust each other.
+ 2. A partition may have no leader, right after its topic's creation or while a broker stops.  Questions for offsets
+    are then repeated until ``election_s`` (by default ``timeout_s``) have passed, since Kafka's client does not
+    repeat them.  With 0 the answer is an error at once: for a loop that asks again anyway, and must not wait for one
+    partition.
 """
 
 from __future__ import annotations
@@ -43,12 +45,13 @@ T = TypeVar("T")
 _ELECTION_PAUSE_S = 0.1
 _LEARN_S = 2.0
 _GRACE_S = 1.0
-"""Seconds to wait beyond the client's own limit, after which the client itself says that nobody answered."""
+"""Seconds to wait beyond the client's own time limit, so that the client itself can say that nobody answered."""
 
 _FOR_OFFSETS = "asking for offsets of"
 
 EARLIEST = -1
-"""Value in a contract's ``start``: the first position that Kafka has when the partition is first claimed."""
+"""Value in a contract's ``start``: the partition begins at the first position that Kafka has when the partition is
+first claimed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +64,11 @@ class TopicFacts:
 
 @dataclass(frozen=True, slots=True)
 class TopicConfig:
-    """The topic's configuration about keeping and storing records."""
+    """The topic's configuration for keeping and storing records."""
 
     compacted: bool
     retention_s: float
-    """Least seconds for which a record is kept, by its age; infinite if no record is deleted by age."""
+    """Least seconds for which the topic keeps a record; infinite if no record is deleted by age."""
     tombstones_s: float
     """Least seconds for which a tombstone is kept; infinite for a topic that is not compacted."""
     stored: StoredBatches
@@ -73,7 +76,7 @@ class TopicConfig:
 
 @dataclass(frozen=True, slots=True)
 class TopicState:
-    """The topic as the brokers describe it now."""
+    """Id, partitions and configuration of the topic, as the brokers describe it now."""
 
     topic: str
     topic_id: str
@@ -84,18 +87,18 @@ class TopicState:
 
 @dataclass(frozen=True, slots=True)
 class GroupMember:
-    """A member of a consumer group: the name that its client has, and where it runs."""
+    """Member of a consumer group: its client id, and the host on which it runs."""
 
     client_id: str
     host: str
 
 
 class TopicInspector:
-    """Client that asks the brokers about topics.  ``client`` has ``bootstrap.servers`` and the pass-through properties.
+    """Client that asks the brokers about topics.  ``client`` has ``bootstrap.servers`` and ``kafka.options``.
     ``timeout_s`` limits each request.
 
     Raises ``InvalidSettings`` if librdkafka does not accept a property.  All properties are passed to it, so that it
-    finds unknown ones.  It ignores those of other kinds of clients.
+    finds unknown ones.  librdkafka ignores properties that only other kinds of clients use.
     """
 
     def __init__(
@@ -137,9 +140,10 @@ class TopicInspector:
         _check_right(self._answer(asked, "asking what is allowed on", topic), operation, f"topic {topic}", topic)
 
     def check_right_on_group(self, topic: str, group: str, operation: AclOperation) -> None:
-        """Raise ``KafkaForbidden`` if the brokers say that this user may not do ``operation`` on the topic's consumer group.
+        """Raise ``KafkaForbidden`` if the brokers say that this user may not do ``operation`` on the consumer group.
 
-        If the group does not exist yet, only the right to describe it is checked."""
+        If the group does not exist yet, only the right to describe it is checked.  ``topic`` is only named in errors.
+        """
         what = f"consumer group {group}"
         described = self._described_group(topic, group, f"asking what is allowed on {what} of", rights=True)
         if described is not None:
@@ -168,8 +172,9 @@ class TopicInspector:
     def starts(self, topic: TopicState, start: Literal["earliest", "latest"] | datetime) -> tuple[int, ...]:
         """Return the start of each partition: ``EARLIEST``, or a position.
 
-        ``latest`` is the position after all committed records, so an open transaction is read whole.  A time gives the
-        position of the first record at or after the time, and ``latest`` if there is none.
+        ``latest`` is the position before the first open transaction, so that this transaction is read whole; without
+        one the end.  A time gives the position of the first record at or after the time, and ``latest`` if there is
+        none.
         """
         if start == "earliest":
             return (EARLIEST,) * topic.partitions
@@ -188,25 +193,33 @@ class TopicInspector:
     def since(
         self, topic: str, partitions: Collection[int], time_ms: int, *, committed: bool = True
     ) -> dict[int, Position | None]:
-        """Return the position of each partition's first record that is not older than ``time_ms``; None if there is none.
+        """Return the position of each partition's first record that is not older than ``time_ms``; None if there is
+        none.
 
-        With ``committed`` False, records of open transactions count too."""
+        With ``committed`` False, records of open transactions count too.
+        """
         found = self._offsets(topic, partitions, OffsetSpec.for_timestamp(time_ms), committed=committed)
         return {p: at if at >= 0 else None for p, at in found.items()}
 
     def ends(self, topic: str, partitions: Collection[int], *, committed: bool = True) -> dict[int, Position]:
-        """Return the position after each partition's last committed record; if not ``committed``, after its last record."""
+        """Return the end of each partition: the position before its first open transaction, or else after its last
+        record.
+
+        With ``committed`` False, open transactions count too: the position after the last record.
+        """
         latest = OffsetSpec.latest()  # type: ignore[no-untyped-call] # no annotations there
         return self._offsets(topic, partitions, latest, committed=committed)
 
     def ends_of(self, topics: Mapping[str, Collection[int]]) -> dict[str, dict[int, Position]]:
-        """Return ``ends`` of the committed records of several topics, whose partitions are all asked for at once."""
+        """Return the ``ends`` of several topics' partitions, all asked for at once.  Records of open transactions do
+        not count."""
         latest = OffsetSpec.latest()  # type: ignore[no-untyped-call] # no annotations there
         return self._offsets_of(topics, latest, committed=True)
 
     def limits(self, topic: str, partitions: Collection[int]) -> dict[int, tuple[Position, Position] | LancewalError]:
-        """Return the first offset and the end of each partition, both asked for at the same time.  A partition without
-        an answer or without a leader has an error as its value.
+        """Return the first offset and the end (``ends``) of each partition, both asked for at the same time.
+
+        A partition without an answer or without a leader has an error as its value.
         """
         if not partitions:
             return {}
@@ -222,8 +235,8 @@ class TopicInspector:
         return found
 
     def members(self, topic: str, group: str) -> tuple[GroupMember, ...]:
-        """Return all members of the consumer group ``group``; none if the group does not exist.  ``topic`` is only named in
-        errors."""
+        """Return all members of the consumer group ``group``; none if the group does not exist.  ``topic`` is only
+        named in errors."""
         described = self._described_group(topic, group, f"describing the consumer group {group} of")
         members = () if described is None else described.members
         return tuple(GroupMember(member.client_id, member.host) for member in members)
@@ -248,7 +261,8 @@ class TopicInspector:
     def _offsets_of(
         self, topics: Mapping[str, Collection[int]], spec: OffsetSpec, *, committed: bool
     ) -> dict[str, dict[int, Position]]:
-        """Ask for one offset of each partition, all at once.  Partitions without a leader are asked again (guarantee 2)."""
+        """Return one offset of each partition, all asked for at once.  Partitions without a leader are asked for
+        again (guarantee 2)."""
         until = time.monotonic() + self._election_s
         while True:
             asked = {t: self._ask_offsets(t, partitions, spec, committed=committed) for t, partitions in topics.items()}
@@ -291,9 +305,11 @@ class TopicInspector:
         return found
 
     def _learn_controller(self) -> None:
-        """Ask for the cluster, whose answer names the controller that the question goes to.  While one is elected the
-        brokers know of none.  Then librdkafka would wait until it asks them again by itself: five minutes (seen with
-        2.16)."""
+        """Ask for the cluster's metadata, which names the controller that answers questions about topics.
+
+        While a controller is elected, the brokers know of none.  librdkafka by itself would ask them for it again
+        after five minutes (seen with 2.16).
+        """
         with contextlib.suppress(KafkaException):
             self._admin.list_topics(timeout=_LEARN_S)
 
@@ -309,8 +325,10 @@ def _check_right(described: Any, operation: AclOperation, what: str, topic: str)
 
 
 def same_topic(inspector: TopicInspector, contract: Contract, advice: str) -> TopicState:
-    """Return the topic's current state.  Raises ``TopicReplaced`` if its id is not the contract's, because offsets then
-    mean other records.  ``advice`` ends the error's text.
+    """Return the topic's current state.
+
+    Raises ``TopicReplaced`` if its id is not the contract's, because offsets then mean other records.  ``advice``
+    ends the error's text.
     """
     topic = inspector.describe(contract.topic)
     if topic.topic_id != contract.topic_id:

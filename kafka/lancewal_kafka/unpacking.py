@@ -1,7 +1,8 @@
-"""Sizes that a batch of a Kafka topic can unpack to, by what its brokers let into the topic.
+"""Sizes to which a batch of a Kafka topic can unpack, by the topic's configuration.
 
-A broker compares the stored size of a batch with ``max.message.bytes``.  If the topic has a ``compression.type`` of its
-own, the broker packs every batch again, so new batches have no other codec.  With ``producer`` each producer chooses.
+A broker compares the stored size of a batch with ``max.message.bytes``.  If the topic has a ``compression.type`` of
+its own, the broker packs every batch again, so new batches have no other codec.  With ``producer`` each producer
+chooses the codec.
 """
 
 from __future__ import annotations
@@ -9,8 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 _MOST = {"uncompressed": 1, "snappy": 22, "lz4": 255, "gzip": 1032, "producer": 1032}
-"""Most bytes that one byte can unpack to, by the codecs' formats.  snappy copies 64 bytes in 3, lz4 255 in a byte of
-length, deflate 258 in two bits.  zstd has no such limit, but its readers have one (``receive.message.max.bytes``)."""
+"""Most bytes that one stored byte can unpack to, by the codecs' formats.  snappy copies 64 bytes in 3, lz4 255 in a
+byte of length, deflate 258 in two bits.  zstd has no such limit, but its readers have one
+(``receive.message.max.bytes``)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +23,7 @@ class StoredBatches:
     bytes_max: int
 
     def unpacked_bytes_max(self, zstd_bytes_max: int) -> int:
-        """Return the most bytes that one batch can unpack to.  ``zstd_bytes_max`` is the limit of the reader for zstd."""
+        """Return the most bytes that one batch can unpack to.  ``zstd_bytes_max`` is the reader's limit for zstd."""
         if self.compression == "zstd":
             return zstd_bytes_max
         most = self.bytes_max * _MOST.get(self.compression, max(_MOST.values()))

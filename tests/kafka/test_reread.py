@@ -118,5 +118,5 @@ class SilentConsumer:
 def test_silence_short_of_the_end_is_an_error_and_no_end() -> None:
     region, silent = Region("orders", TopicId("topic-id"), 0), cast("Consumer", SilentConsumer())
     assert list(consumed(silent, region, Position(0), Position(3), silent_s=0)) == []
-    with pytest.raises(KafkaUnavailable, match="at position 3, and those before position 5"):
+    with pytest.raises(KafkaUnavailable, match="at position 3, but records before position 5"):
         list(consumed(silent, region, Position(3), Position(5), silent_s=0))
