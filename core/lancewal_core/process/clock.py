@@ -1,4 +1,4 @@
-"""Time as a parameter: nothing in the protocol reads a clock by itself."""
+"""Time as a parameter: protocol code asks a ``Clock``, never the machine's clock."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """The source of time for code that must not read the machine's clock itself."""
+    """Source of time for code that must not read the machine's clock itself."""
 
     def now_ms(self) -> int:
-        """Wall clock, milliseconds since 1970 (UTC)."""
+        """Time of the wall clock, in milliseconds since 1970 (UTC)."""
 
     def monotonic(self) -> float:
         """Seconds from an arbitrary start; never goes back."""
@@ -38,19 +38,19 @@ _ASK_S = 0.2
 
 
 def sleep_unless(stopping: Callable[[], bool], clock: Clock, seconds: float) -> None:
-    """Wait for ``seconds``, but stop early if ``stopping`` returns True.  It is called every ``_ASK_S``."""
+    """Wait for ``seconds``, or until ``stopping`` returns True.  ``stopping`` is called every ``_ASK_S``."""
     until = clock.monotonic() + seconds
     while not stopping() and (left := until - clock.monotonic()) > 0:
         clock.sleep(min(left, _ASK_S))
 
 
 def ms_since_1970(moment: datetime) -> int:
-    """Return the millisecond of ``moment``, a time with a zone, since 1970; negative before."""
+    """Return the milliseconds from 1970 to ``moment``, a time with a zone, rounded down; negative for earlier times."""
     return (moment - datetime.fromtimestamp(0, UTC)) // timedelta(milliseconds=1)
 
 
 def moment_of(text: str) -> datetime | None:
-    """Return the time of an ISO 8601 text with its zone; None for another text."""
+    """Return the time that an ISO 8601 text with a zone names; None for any other text."""
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
@@ -59,8 +59,11 @@ def moment_of(text: str) -> datetime | None:
 
 
 def utc_text(ms: int) -> str:
-    """Return milliseconds since 1970 in a form for people: ``2026-01-31T00:00:00Z``, with milliseconds if there are
-    any."""
+    """Return the time ``ms`` after 1970 in a form for people: ``2026-01-31T00:00:00Z``, with milliseconds unless they
+    are 0.
+
+    A time outside of Python's calendar is given as ``... ms since 1970``.
+    """
     seconds, rest = divmod(ms, 1000)
     try:
         text = datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S")

@@ -1,6 +1,7 @@
-"""Log events as declarations: a table per service says which it has, and what each means.
+"""Log events as declarations: a table for each service says which events it has, and what each means.
 
-A service's table is a class with a member for each event; the member's name is the event's, subject then participle:
+A service's table is a class with a member for each event.  The member's name is the event's name: subject, then
+participle:
 
     class WorkerEvents(EventTable):
         segment_stored = info("A segment is durable.", "rows", "bytes")
@@ -27,8 +28,8 @@ Level = Literal["debug", "info", "warning", "error"]
 
 
 class Event:
-    """A log event.  As a class attribute it is the declaration; as an instance attribute it is the function that logs
-    the event.
+    """A log event.  The class attribute is the declaration; the instance attribute is the function that logs the
+    event.
     """
 
     def __init__(self, level: Level, message: str, fields: tuple[str, ...]) -> None:
@@ -49,7 +50,7 @@ class Event:
 
 
 class EventTable:
-    """Base class for a service's log events.  ``common``: fields of every line."""
+    """Base class for a service's log events.  ``common``: fields that every line has, with their values."""
 
     def __init__(self, **common: object) -> None:
         import structlog  # with what it imports for itself, when something may be logged
@@ -62,7 +63,7 @@ class EventTable:
         return [member for member in vars(cls).values() if isinstance(member, Event)]
 
     def write(self, event: Event, fields: Mapping[str, object]) -> None:
-        """Write one line to the program's log."""
+        """Write one line to the program's log.  ``fields``: the event's own fields."""
         getattr(self._log, event.level)(event.name, message=event.message, **fields)
 
 
@@ -81,10 +82,10 @@ def info(message: str, *fields: str) -> Event:
 
 
 def warning(message: str, *fields: str) -> Event:
-    """Declare an event after which work goes on, and that somebody should know."""
+    """Declare an event that somebody should know of.  The work goes on."""
     return Event("warning", message, fields)
 
 
 def error(message: str, *fields: str) -> Event:
-    """Declare an event after which something has ended, or waits for a person."""
+    """Declare an event after which some work has ended, or waits for a person."""
     return Event("error", message, fields)

@@ -1,11 +1,11 @@
 """Failpoints: named steps of the protocol at which tests record events, or kill, stop or fail a process.
 
-``with point("wal.put"):`` reaches ``wal.put before``, runs the body, and reaches ``wal.put after`` if the body did not
-raise.  Without configuration, a point costs one attribute test.
+``with point("wal.put"):`` reaches ``wal.put before``, runs the body, and reaches ``wal.put after`` if the body did
+not raise.  Without configuration, a point costs one attribute test.
 
 * ``LANCEWAL_EVENT_LOG=<file>``: append one JSON line each time a point is reached.  The line is written unbuffered
-  *before* the act that it announces.  Threads take turns, so that the last line is that of the point at which the
-  process was killed or stopped.
+  *before* the act that it announces.  Only one thread at a time is at a point.  So the last line is that of the point
+  at which the process was killed or stopped.
 * ``LANCEWAL_FAILPOINT=<point>:<before|after>[:n]=kill|stop|error``: when the point is reached for the n-th time
   (default 1), send SIGKILL or SIGSTOP to this process, or raise ``FailpointError``.  Several failpoints are separated
   by commas, and act independently.  The setting is refused unless ``LANCEWAL_TESTING=1``.
@@ -81,7 +81,7 @@ class FailpointError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Failpoint:
-    """An act for the ``passing``-th time (from 1) that a point is reached."""
+    """A configured failpoint: what to do when ``point`` is reached for the ``passing``-th time (from 1)."""
 
     point: str
     when: When
@@ -136,7 +136,7 @@ _active: Failpoints | None = None
 
 
 def configure(environment: Mapping[str, str]) -> None:
-    """Read the environment once.  Only ``main`` calls this."""
+    """Read the two variables from the environment, once.  Only ``main`` calls this."""
     global _active
     spec = environment.get("LANCEWAL_FAILPOINT") or None
     log = environment.get("LANCEWAL_EVENT_LOG") or None
@@ -160,8 +160,10 @@ def point(name: str, **where: object) -> Iterator[None]:
 
 @contextmanager
 def points(name: str, wheres: Iterable[Mapping[str, object]]) -> Iterator[None]:
-    """Mark one step that several objects take together.  Each of ``wheres`` reaches the point before the step, and
-    again after it.
+    """Mark one step that several objects take together.
+
+    The point is reached once for each of ``wheres`` before the step, and once for each after it.  ``wheres`` are
+    fields of the event log's lines.
     """
     with ExitStack() as entered:
         for where in wheres if _active is not None else ():

@@ -1,15 +1,16 @@
-"""The HTTP side of a service: ``/metrics``, ``/livez``, ``/readyz``, ``/status``; ``/`` leads to the last.
+"""The HTTP server of a service: ``/metrics``, ``/livez``, ``/readyz``, ``/status``; ``/`` redirects to ``/status``.
 
-* ``/livez`` is 200 while the loop has turned within ``loop_limit_s``, and no task that it has begun beside itself takes
-  longer.  A loop that hangs longer should be restarted.  The limit does not apply while the loop waits for a store or a
-  broker that is known to be silent, nor to a service that has not started yet because of them.  A restart mends
-  neither, and a new process would have lost the memory of the old one.
-* ``/readyz`` is 200 while nothing is wrong, else 503 with one line ``kind: message`` for each fault (``Problem``).  If
-  nothing is wrong, the service does its work, or has none, and says so.  Not being ready is no reason for a restart.
+* ``/livez`` is 200 while the loop has run within ``loop_limit_s``, and no task that it has started beside itself
+  takes longer.  A loop that hangs longer should be restarted.  The limit does not apply while the loop waits for a
+  store or a broker that is known to be silent, nor to a service that has not started yet because of them.  A restart
+  would not make them answer, and would lose the rows in memory.
+* ``/readyz`` is 200 while nothing is wrong, else 503 with one line ``kind: message`` for each fault (``Problem``).
+  If nothing is wrong, the service does its work, or has none, and says so.  Not being ready is no reason for a
+  restart.
 
 Anybody who can reach the port costs the service little
- 1. At most ``CONNECTIONS_MAX`` connections are open at a time, each with one thread.  A further one takes the place of
-    the oldest, so that connections which ask nothing do not keep out the one that does.
+ 1. At most ``CONNECTIONS_MAX`` connections are open at a time, each with one thread.  One more connection ends the
+    oldest one, so that connections which send no request do not keep out one that does.
  2. A connection is ended ``REQUEST_S`` after it began, even if no request has come.  It serves one request.
  3. A request has at most ``HEAD_BYTES_MAX`` of request line and headers; of a body nothing is read.
  4. A fault in a request is one log line.  A client that goes away is logged on the level ``debug`` only.
@@ -37,20 +38,20 @@ from lancewal_core.process.library_errors import first_line
 from lancewal_core.process.service_events import ServiceEvents
 
 CONNECTIONS_MAX = 16
-"""Most open connections.  Probes and some scrapers have one each, for some milliseconds."""
+"""Most connections that are open at a time.  Probes and some scrapers have one each, for some milliseconds."""
 REQUEST_S = 5.0
 HEAD_BYTES_MAX = 8 * 1024
 _PLACE_S = 1.0
-"""Seconds that a new connection waits for the thread of the connection whose place it takes."""
+"""Seconds that a new connection waits for the end of the oldest one, whose place it takes."""
 _POLL_S = 0.1
 LOOP_LIMIT_S = 120.0
-"""Seconds after which a loop that has not turned counts as hung.  One turn of ingest's loop may walk a long log, and a
-hung broker may hold up a commit.  Both take far less than this."""
+"""Seconds after which a loop that has not run once more counts as hung.  One run of ingest's loop may read a long
+log, and a hung broker may hold up a commit.  Both take far less than this."""
 
 
 @dataclass(frozen=True, slots=True)
 class HttpAnswer:
-    """Answer to a request."""
+    """Answer to an HTTP request."""
 
     status: int
     content_type: str
@@ -59,12 +60,12 @@ class HttpAnswer:
 
 
 Page = Callable[[], HttpAnswer]
-"""Function that returns a page.  Any thread may call it, and it costs nothing but its bytes."""
+"""Function that returns a page's answer.  Any thread may call it.  The function asks no store and no broker."""
 NO_PAGE = HttpAnswer(404, "text/plain", b"this process has no status\n")
 
 
 class Health:
-    """Liveness and readiness of a service's loop.  The loop sets them; other threads read them."""
+    """Liveness and readiness of a service's loop.  The loop calls ``beat``; other threads read."""
 
     def __init__(
         self,
@@ -76,9 +77,10 @@ class Health:
         remark: Callable[[], str] = lambda: "",
         beside: Callable[[], Sequence[tuple[str, float]]] = lambda: (),
     ) -> None:
-        """``waits`` returns whether the loop waits for a store or broker, so that a restart would not help.  ``remark``
-        is added to the answer of a ready service.  ``beside`` returns the tasks that the loop has started and that are
-        still running: the name of each, and for how many seconds.
+        """``problems`` returns what is wrong with the service.  ``waits`` returns whether the loop waits for a store
+        or broker, so that a restart would not help.  ``remark`` returns a text that is added to the answer of a ready
+        service.  ``beside`` returns the tasks that the loop has started and that are still running: the name of each,
+        and for how many seconds.
         """
         self.clock = clock
         self.remark = remark
@@ -125,7 +127,7 @@ class _Server(ThreadingHTTPServer):
         self._clock = clock
         self._places = threading.BoundedSemaphore(CONNECTIONS_MAX)
         self._open: dict[Any, float] = {}
-        """Connections, oldest first, and when each began."""
+        """Open connections, oldest first, each with the time at which it began (seconds of the monotonic clock)."""
         self._lock = threading.Lock()
         self.address_family = address_family(address[0])
         super().__init__(address, handler)
@@ -149,7 +151,8 @@ class _Server(ThreadingHTTPServer):
             self._places.release()
 
     def service_actions(self) -> None:
-        """End late connections.  The server calls this between two looks for a connection."""
+        """End connections that are open for too long.  The server calls this every ``_POLL_S`` while it waits for a
+        connection."""
         began_before = self._clock.monotonic() - REQUEST_S
         with self._lock:
             late = sum(began < began_before for began in self._open.values())
@@ -168,7 +171,7 @@ class _Server(ThreadingHTTPServer):
             events.request_failed(client=client_address[0], error=text)
 
     def _end(self, count: int) -> None:
-        """End the oldest connections; their threads wake up, and close them."""
+        """End the oldest connections.  Their threads notice it and close them."""
         with self._lock:
             for request in list(self._open)[:count]:
                 with contextlib.suppress(OSError):  # its thread was faster, or the client
@@ -176,12 +179,13 @@ class _Server(ThreadingHTTPServer):
 
 
 def address_family(host: str) -> socket.AddressFamily:
-    """Return the family of an address; names are looked up for IPv4."""
+    """Return the address family of ``host``: IPv6 for an IPv6 address, else IPv4, also for names."""
     return socket.AF_INET6 if ":" in host else socket.AF_INET
 
 
 class HealthServer:
-    """Server that listens inside ``with``.  ``port`` 0 takes a free port; ``self.port`` says which."""
+    """HTTP server of a service, which answers inside ``with``.  ``port`` 0 takes a free port; ``self.port`` is the
+    port taken."""
 
     def __init__(
         self, host: str, port: int, registry: CollectorRegistry, health: Health, status: Page = lambda: NO_PAGE
@@ -220,7 +224,7 @@ def _handler(registry: CollectorRegistry, health: Health, status: Page) -> type[
             self.rfile = io.BufferedReader(io.BytesIO(self._head))
 
         def _read_head(self) -> bytes:
-            """Return request line and headers, or what came of them before the connection ended or the limit was
+            """Return request line and headers, or as much as arrived before the connection ended or the limit was
             reached."""
             head = b""
             while len(head) <= HEAD_BYTES_MAX and b"\r\n\r\n" not in head and b"\n\n" not in head:

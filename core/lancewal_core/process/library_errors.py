@@ -1,34 +1,34 @@
-"""Texts of libraries' errors, in one line for a message of ours."""
+"""Texts of other libraries' errors, as one line for a message of lancewal."""
 
 from __future__ import annotations
 
 import re
 
 _SOURCE_PLACE = re.compile(r"(,( location:)? \S+\.rs:\d+:\d+)(?=$|[\s,)])")
-"""Place in a Rust library's own source where an error arose, or through which it went."""
+"""Place in a Rust library's own source, at which the error arose or through which it went."""
 _CAUSE = re.compile(r'InvalidCertificate\(\s*(?P<certificate>\w+)|(?:message|error): "(?P<text>[^"]*)"')
-"""Cause of an error in the lines that obstore shows after the first (Rust's debug form).  The innermost cause says why
-nothing was sent."""
+"""Cause of an error, in the lines that obstore's text has after the first (Rust's debug form).  The innermost cause
+says why nothing was sent."""
 _NOT_TRUSTED = (
     "the server's certificate is not accepted ({}): name the file of the authority that has signed it in SSL_CERT_FILE"
 )
 _S3_ANSWER = re.compile(r"<\?xml.*?</Error>|<Error>.*?</Error>", re.DOTALL)
-"""Body of S3's answer.  Its code and text say more than the status."""
+"""Body of an error response of S3.  Its code and message say more than the status."""
 _S3_PART = re.compile(r"<(?P<name>Code|Message)>(?P<text>.*?)</(?P=name)>", re.DOTALL)
 _URL_USER = re.compile(r"(?<!\w)(\w+://)[^/@\s]+@")
 _URL_QUERY = re.compile(r"(?<!\w)(\w+://[^\s?'\"]*)(\?[^\s)'\"]+)?")
-"""Both patterns look at each character a fixed number of times: a text may hold a row's value of a megabyte without a
-space."""
+"""Pattern of an address with its query.  Like ``_URL_USER`` it looks at each character a fixed number of times.  A text
+may hold a row's value of a megabyte without a space."""
 _TOKEN_CONFIG = re.compile(r'(sasl\.oauthbearer\.config beginning at: )[^"\n]+')
-"""Error in which librdkafka shows a property's value, from the part that it cannot parse to the end.  The value may hold
-secrets."""
+"""Part of librdkafka's error in which it shows a property's value, from where it cannot parse it to the end.  The
+value may hold secrets."""
 UNSENT = "error sending request"
-"""Words of a request that did not get an answer, since there was no connection or it ended."""
+"""Words in errors of requests that got no answer, since there was no connection or it ended."""
 _UNTOLD = " (it does not say why: look at the address and, for https, at the authorities in SSL_CERT_FILE)"
-"""Text to add where Lance's line ends without a cause."""
+"""Text to add to an error that ends with ``UNSENT`` and names no cause."""
 _LENGTH_MAX = 400
 _READ_MAX = 20_000
-"""Characters of a text that are read.  The rest is no longer about the error, but shows a value."""
+"""Most characters of an error's text that are read.  Later characters show a value and say nothing about the error."""
 _NO_SPACE = re.compile(
     r"no space left|quota|storage ?full|insufficient ?storage|file too large|\b507\b|os error (27|28|122)\b",
     re.IGNORECASE,
@@ -71,7 +71,7 @@ def _s3_answer(found: re.Match[str]) -> str:
 
 
 def way_on(text: str, otherwise: str) -> str:
-    """Return advice for a failed put.  If the error ``text`` says that the store is full, the advice is to make room;
-    otherwise it is ``otherwise``.
+    """Return advice for a failed put.  If ``text``, the text of the error, says that the store is full, the advice is
+    to make room; otherwise it is ``otherwise``.
     """
     return "The store is full: make room, or a larger one" if _NO_SPACE.search(text) else otherwise

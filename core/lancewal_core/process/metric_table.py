@@ -1,24 +1,28 @@
-"""Metrics as declarations: a table per service says which it has, and what each means.
+"""Metrics as declarations: a table for each service says which metrics it has, and what each means.
 
-A service's table is a class with a member for each metric; the metric's name is the table's prefix and the member's
+A service's table is a class with a member for each metric.  A metric is named by the table's prefix and the member's
 name:
 
     class WorkerMetrics(MetricTable, prefix="lancewal_worker"):
         rows = counter("Rows made durable.", "partition")
 
-An object of that class is in a registry, its own by default, with every metric, and ``metrics.rows`` is the metric itself
-(prometheus_client's ``Counter``).  ``WorkerMetrics.declared()`` is what the reference page is made of.
+    metrics = WorkerMetrics("orders")
+    metrics.rows.labels("3").inc(100)
+
+The object registers its metrics in the given registry, or in a new one.  ``metrics.rows`` is the metric itself
+(prometheus_client's ``Counter``).  The reference page is made of ``WorkerMetrics.declared()``.
 
 Guarantees
  1. A name is declared once, with one kind, and nothing is registered globally.
- 2. A scrape shows every metric with label ``table``, whose value the object was made with; an info has only what it
-    declares.
- 3. A counter begins at 0, for each label value that is declared with it (``known``): it has a rate as soon as it moves.
+ 2. A scrape shows every metric with the label ``table``; its value is that of the object.  An info has only the labels
+    that it declares.
+ 3. A counter is shown with 0 from the beginning, for each label value that is declared with it (``known``).  So its
+    first increase already gives a rate.
  4. A time (``..._timestamp_seconds``) that was never set is not shown, so nobody computes an age from it.
  5. If partitions are not shown separately, the label ``partition`` is gone, and one sample stands for all that differ
     in it alone.  Counters, histograms, positions, rows, bytes and booleans are summed; the sum of a boolean is the
-    number of partitions for which it is true.  Of ages and durations (``_seconds``) the largest is shown, of times
-    (``_timestamp_seconds``) the earliest: an alarm needs the worst partition.
+    number of partitions for which it is true.  Gauges of ages and durations (``_seconds``) show the largest, and times
+    (``_timestamp_seconds``) the earliest: an alert needs the worst partition.
 """
 
 from __future__ import annotations
@@ -37,13 +41,14 @@ Kind = Literal["counter", "gauge", "histogram", "info"]
 M = TypeVar("M", bound=Counter | Gauge | Histogram | Info)
 _TIME = "_timestamp_seconds"
 _CREATED = "_created"
-"""Metric of prometheus_client with the time at which it made a counter or a histogram; it is a time, too."""
+"""Suffix of the metric with which prometheus_client says when a counter or a histogram was made.  Its value is a
+time, too."""
 _AGE = "_seconds"
 
 
 @dataclass(frozen=True, slots=True)
 class Declaration:
-    """Declaration of a metric.  ``name`` is as a scrape shows it: of counters with ``_total``, of an info with
+    """Declaration of a metric.  ``name`` is the name in a scrape: a counter's ends with ``_total``, an info's with
     ``_info``."""
 
     name: str
@@ -53,7 +58,7 @@ class Declaration:
 
 
 class Declared(Generic[M]):
-    """A metric of a table.  As a class attribute it is the declaration; as an instance attribute it is the metric."""
+    """A metric of a table.  The class attribute is the declaration; the instance attribute is the metric."""
 
     def __init__(self, kind: Kind, meaning: str, labels: tuple[str, ...], make: Callable[..., M]) -> None:
         self.kind = kind
@@ -84,7 +89,8 @@ class Declared(Generic[M]):
 
 
 class MetricTable(Collector):
-    """Metrics of a service.  A table that extends another has the metrics of both, each with its own prefix."""
+    """Base class for a service's metrics.  A table that extends another has the metrics of both, each with its own
+    prefix."""
 
     prefix: ClassVar[str]
 
@@ -107,7 +113,7 @@ class MetricTable(Collector):
         self.registry.register(self)
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the metrics by guarantees 2, 4 and 5."""
+        """Yield the metrics as guarantees 2, 4 and 5 say."""
         for metric in self.metrics.values():
             for family in metric.collect():
                 if family.type != "info":
@@ -132,9 +138,10 @@ class MetricTable(Collector):
 
 
 def counter(meaning: str, *labels: str, known: Sequence[tuple[str, ...] | str] = ()) -> Declared[Counter]:
-    """Declare a metric that only grows; it is shown with ``_total``.
+    """Declare a metric that only grows.  A scrape shows it with ``_total``.
 
-    ``known`` are values of its labels that are shown with 0 from the beginning."""
+    ``known`` are label values that a scrape shows with 0 from the beginning.
+    """
 
     def make(name: str, text: str, labels: Sequence[str], registry: None) -> Counter:
         made = Counter(name, text, labels, registry=registry)
@@ -165,9 +172,10 @@ def info(meaning: str, *labels: str) -> Declared[Info]:
 
 
 def show_only(gauge: Gauge, values: Mapping[tuple[str, ...], float]) -> None:
-    """Set the gauge to exactly ``values``: one for each tuple of label values, in the order of the gauge's labels.
+    """Set the gauge to exactly ``values``, and remove its other samples.  A key of ``values`` has the label values in
+    the order of the gauge's labels.
 
-    A concurrent scrape always sees label values that had a sample before and have one afterwards.
+    During the change, a concurrent scrape never misses label values that have a sample both before and after it.
     """
     for labels, value in values.items():
         gauge.labels(*labels).set(value)
@@ -177,8 +185,8 @@ def show_only(gauge: Gauge, values: Mapping[tuple[str, ...], float]) -> None:
 
 
 def _summed(samples: Iterable[Sample], kind: str, label: str) -> list[Sample]:
-    """Return samples without ``label`` by guarantee 5.  ``kind`` is that of the metric.  A sample without the label
-    stays unchanged."""
+    """Return samples without ``label``, combined as guarantee 5 says.  ``kind`` is the kind of the metric.  A sample
+    without the label stays unchanged."""
     found: dict[tuple[str, tuple[tuple[str, str], ...]], list[Sample]] = {}
     for sample in samples:
         rest = tuple(item for item in sample.labels.items() if item[0] != label)

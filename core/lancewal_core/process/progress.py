@@ -15,7 +15,8 @@ T = TypeVar("T")
 
 
 class Step:
-    """One step of long work.  ``done`` counts up to ``total`` in ``unit``s; ``total`` is None if it is unknown.
+    """One step of long work.  ``done`` counts up to ``total``, in the ``unit`` of this step such as "offsets";
+    ``total`` is None if it is unknown.
 
     While the step waits for a server, ``asked`` names the server, and ``done`` grows with each response.
     """
@@ -30,14 +31,14 @@ class Step:
         self.done = 0
 
     def counting(self, items: Iterable[T], size: Callable[[T], int] = lambda _: 1) -> Iterator[T]:
-        """Yield ``items``, and count ``size`` of each once the caller asks for the next."""
+        """Yield ``items``.  Add the ``size`` of an item to ``done`` once the caller asks for the next item."""
         for item in items:
             yield item
             self.done += size(item)
 
 
 class ProgressListener(Protocol):
-    """Receiver of the beginning and the end of each step, called in the thread that does the work."""
+    """Receiver of the beginning and the end of each step.  It is called in the thread that does the work."""
 
     def begun(self, step: Step) -> None: ...
 
@@ -48,7 +49,7 @@ _listener: ProgressListener | None = None
 
 
 def listen(listener: ProgressListener | None) -> None:
-    """Tell ``listener`` of all steps of this process from now on; None tells nobody."""
+    """Tell ``listener`` about all steps of this process from now on.  With None, nobody is told."""
     global _listener
     _listener = listener
 

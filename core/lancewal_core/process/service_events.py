@@ -1,4 +1,4 @@
-"""The log events that every service has; its own table extends this one."""
+"""Log events that every service has.  The table of a service's own events extends this one."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from lancewal_core.process.event_table import EventTable, debug, error, info, wa
 
 
 class ServiceEvents(EventTable):
-    """Log events of every service.  ``kind`` and ``error`` are the stable kind and the text of an error."""
+    """Log events of every service.  ``kind`` is the stable kind of an error, ``error`` its text."""
 
     service_started = info(
         "The service begins its work.  `port` is that of its metrics and health.",
@@ -17,7 +17,7 @@ class ServiceEvents(EventTable):
         "The contract has a new version, which the service follows from now on.", "contract_version"
     )
     columns_setting_former = warning(
-        "`table.columns` has the columns of an earlier contract version, given here. Correct the setting.",
+        "`table.columns` has the columns of an earlier version of the contract, `contract_version`. Correct the setting.",
         "contract_version",
     )
     service_paused = warning(
@@ -29,7 +29,7 @@ class ServiceEvents(EventTable):
         *("operation", "topic", "partition", "offset", "object", "kind", "error", "retry_s"),
     )
     invariant_violated = error(
-        "A partition was seen in a state that must never occur, at the position: report it.",
+        "A partition is in a state that must never occur, at the position `position`. Report it as a bug.",
         *("kind", "topic", "partition", "position"),
     )
     end_forced = warning(
@@ -42,6 +42,6 @@ class ServiceEvents(EventTable):
 
 
 def place_of(error: LancewalError) -> dict[str, object]:
-    """Return the fields that say where an error was, as far as it knows: ``topic``, ``partition``, ``offset``,
-    ``object``."""
+    """Return the fields that say where an error occurred, as far as the error knows: ``topic``, ``partition``,
+    ``offset``, ``object``."""
     return {name: value for name, value in error.where.items() if name in ("topic", "partition", "offset", "object")}

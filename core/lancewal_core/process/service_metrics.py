@@ -1,8 +1,8 @@
-"""Logs and metrics that every service has.  Each service adds its own.
+"""Metrics and log events that every service has.  Each service adds its own.
 
 Guarantees
  1. No payload and no secret: only names, numbers and the messages of our own errors.
- 2. A fault that repeats is counted each time and logged at most every ``REPEAT_LOG_S``.
+ 2. A failure that repeats is counted each time and logged at most every ``REPEAT_LOG_S``.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ class ServiceMetricTable(MetricTable, prefix="lancewal"):
 
 
 class ServiceMetrics:
-    """Metrics and log events of a service.  ``paused`` is the metric of the service's table for a pause.  ``table`` is the
-    label of every metric, and a field of every event."""
+    """Metrics and log events of a service.  ``paused`` is the gauge that shows an operator's pause.  ``table`` is a
+    label of the metrics, and a field of every event."""
 
     service: ClassVar[str]
 
@@ -80,8 +80,10 @@ class ServiceMetrics:
         self.events = type(self.events)(table=table)
 
     def started(self, contract: int, partitions: int, topic_id: str, uri: str, what: Mapping[str, str]) -> None:
-        """Record what this process is, and which table it works on.  ``what`` has fields of the log event: ``topic``
-        and ``table`` (its uuid), and optionally ``group``, ``owner`` and ``runner``.
+        """Record which service this process is, and which table it works on.
+
+        ``contract`` is the contract version.  ``what`` has fields of the log event: ``topic`` and ``table`` (its
+        uuid), and optionally ``group``, ``owner`` and ``runner``.
         """
         try:
             version = metadata.version("lancewal")
@@ -102,7 +104,7 @@ class ServiceMetrics:
         )
 
     def paused_by_operator(self, until: object) -> None:
-        """Record until when the pause in force lasts; None if there is no pause."""
+        """Record until when an operator's pause lasts; None: there is no pause.  A change is logged."""
         self._paused.set(until is not None)
         if until != self._pause:
             self._pause = until
@@ -112,8 +114,8 @@ class ServiceMetrics:
                 self.events.service_paused(until=until)
 
     def _to_be_logged(self, failure: Hashable) -> bool:
-        """Return whether to log a failure now: at most every ``REPEAT_LOG_S`` (guarantee 2).  After True
-        the caller logs it."""
+        """Return whether to log a failure now: at most every ``REPEAT_LOG_S`` (guarantee 2).  If so, the caller must
+        log it."""
         now = self._clock.monotonic()
         if now - self._failure_logged.get(failure, float("-inf")) < REPEAT_LOG_S:
             return False

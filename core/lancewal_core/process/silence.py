@@ -1,12 +1,12 @@
-"""Watching whether a store or a broker answers, beside a loop that may wait for it.  A call that hangs cannot report
-that.
+"""Watching whether a store or a broker answers.  The watch runs beside the service's loop, because a call of the loop
+that hangs cannot report it.
 
 Guarantees
- 1. ``problem`` reports silence once nothing was heard for ``Pace.silent_s``, whatever the loop does meanwhile, and not
-    before.  One lost request, or an act that takes long by itself, is not silence.
- 2. The report ends as soon as there is an answer again.  An error that may pass (``Retry``) is not an answer, and is
-    named.  Any other error is an answer: the loop's own errors say more.
- 3. The watch's thread does not hold up the end of the process.
+ 1. ``problem`` reports silence once no answer has come for ``Pace.silent_s``, and not earlier, whatever the loop
+    does.  One lost request, or work that takes long by itself, is not silence.
+ 2. The report ends as soon as there is an answer again.  A transient error (``Retry``) is not an answer; the report
+    names it.  Any other error is an answer, since the loop's own errors report it.
+ 3. The watch's thread does not delay the end of the process.
 """
 
 from __future__ import annotations
@@ -23,23 +23,26 @@ from lancewal_core.process.clock import Clock
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """Seconds between two requests, and seconds without an answer after which there is a problem."""
+    """``ask_s``: seconds between two requests.  ``silent_s``: seconds without an answer after which there is a
+    problem."""
 
     ask_s: float
     silent_s: float
 
 
 STORE = Pace(5.0, 10.0)
-"""Pace for a store.  A question is one GET of a small object: half a million a month, some tenths of a dollar."""
+"""Times for watching a store.  A request is one GET of a small object: half a million a month, which cost some tenths
+of a dollar."""
 BROKER = Pace(2.0, 5.0)
-"""Pace for a broker.  A question costs the broker nothing.  A partition's new leader is elected in less time."""
+"""Times for watching a broker.  A request costs the broker nothing.  The election of a partition's leader takes less
+time than ``silent_s``."""
 
 
 class SilenceWatch:
     """Periodic check that a store or broker answers.  ``ask`` sends a small request, at the times of ``pace``.
 
-    It runs on a thread of its own, inside ``with``.  ``who`` is the subject of the problem's text.  If the last request
-    failed, the problem has the error's kind, otherwise ``kind``.
+    The check runs on a thread of its own, inside ``with``.  ``who`` names the store or broker, as the subject of the
+    problem's text.  If the last request failed, the problem has the error's kind, otherwise ``kind``.
     """
 
     def __init__(self, ask: Callable[[], object], clock: Clock, kind: str, who: str, pace: Pace) -> None:

@@ -1,15 +1,17 @@
-"""Starting a service, with retries until it succeeds.  The process waits for faults that may pass, or that are mended
-outside of it.
+"""Starting a service, with retries until it succeeds.  The process waits for the end of faults that may pass, or that
+somebody mends outside of it.
 
 Guarantees
- 1. A start that fails for such a fault is repeated.  These are a catalog, a store or a broker that does not answer, refuses
-    access or has no such topic, and a table that was moved to another consumer group.  The first pause is ``PAUSE_S``, each
-    further one twice as long, at most ``PAUSE_MAX_S``.  Meanwhile ``problem`` says why the service is not ready, and
-    ``failed`` is told of each failure.  A process that ends instead is started again by its supervisor with pauses of
-    minutes, and has no ``/readyz`` that says why.
- 2. Any other error ends the start: settings, the table, a topic that is not the contract's.
+ 1. A start that fails for such a fault is repeated.  A catalog, a store or a broker does not answer or refuses
+    access, the topic does not exist, another process changed what was read, or the table was moved to another
+    consumer group.  The first pause is ``PAUSE_S``, each further one twice as long, at most ``PAUSE_MAX_S``.  In the
+    pause ``problem`` says why the service is not ready, and ``failed`` is told of each failure.  If the process ended
+    instead, its supervisor would restart it after pauses of minutes, and no ``/readyz`` would say why.
+ 2. Any other error ends the start, for example an error of the settings or of the table, or a topic that is not the
+    contract's.
  3. Whatever a failed start had opened is closed.
- 4. Told to stop, the start ends within a moment, except for the time that a library waits.
+ 4. If the process is told to stop during a pause, the start ends within a moment.  A running ``begin`` is not
+    interrupted.
 """
 
 from __future__ import annotations
@@ -38,11 +40,11 @@ PAUSE_MAX_S = 30.0
 _MENDED_OUTSIDE = (Retry, Refresh, StoreNotWritable, KafkaForbidden, TopicMissing, FormerGroup)
 
 Failed = Callable[[LancewalError, float], None]
-"""Function that is told the error, and after how many seconds the start is repeated."""
+"""Function that is told the error of a failed start, and after how many seconds the start is repeated."""
 
 
 class Start:
-    """The start of one service, with retries.  ``problem`` is None once the start has succeeded."""
+    """Start of one service, with retries.  ``problem`` says why it has not succeeded yet; None: it has."""
 
     def __init__(self, clock: Clock, stopping: Callable[[], bool]) -> None:
         self.problem: Problem | None = Problem("starting", "the service has not begun its work yet")
@@ -55,7 +57,8 @@ class Start:
 
     def run(self, begin: Callable[[ExitStack], T], stack: ExitStack, failed: Failed) -> T | None:
         """Call ``begin`` until it succeeds, and return its result.  What ``begin`` opened stays open on ``stack``.
-        Return None if the process is told to stop before.
+
+        Return None if the process is told to stop after a failure.
         """
         pause_s = PAUSE_S
         while True:

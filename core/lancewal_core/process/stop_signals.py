@@ -1,21 +1,22 @@
-"""Stopping a process by SIGTERM or SIGINT.  A loop asks whether a signal has come, and the process ends in time even if
-it hangs.
+"""Stopping a process by SIGTERM or SIGINT.  The loop asks whether a signal has come.  If the loop hangs, the process
+is ended when its time is up.
 
 Guarantees
- 1. ``stop_signals``: the answer is true from the first signal on.
+ 1. ``stop_signals``: the function that it yields returns True from the first signal on.
  2. ``end_in_time``: the process has ended ``seconds`` after the first signal.  This holds although every thread of
-    Python waits in a call of a library that does not come back (a store or a broker that accepts and says nothing).  It
-    also holds if only code after the loop hangs: Python waits for threads before it ends.
- 3. Such an end is like a crash, after one log line.  Unfinished work is left as a crash leaves it.  The protocols are
-    safe against a crash at any point, so nothing is lost or done twice; the next process finds more to do.
- 4. A library may hold the interpreter itself, or the interpreter's own end may hang, so that no thread of Python runs
-    any more.  Then the process ends ``HELD_S`` later, with exit code 1, and stderr shows what every thread was doing.
- 5. ``end_process``: a process that was told to stop, and has done what is left to do, ends at once.  The libraries of
-    its store, its broker and its table have threads of their own, which the interpreter's end takes apart under them.
+    Python waits in a call of a library that does not come back (a store or a broker that accepts and says nothing).
+    It also holds if only code after the loop hangs: Python waits for threads before it ends.
+ 3. Such an end is like a crash, after one log line.  Unfinished work is left as a crash leaves it.  The protocols
+    are safe against a crash at any point, so nothing is lost or done twice; the next process finds more to do.
+ 4. A library may hold the interpreter itself, or the interpreter's own end may hang, so that no thread of Python
+    runs any more.  Then the process ends ``HELD_S`` later, with exit code 1, and stderr shows what every thread was
+    doing.
+ 5. ``end_process``: a process that was told to stop, and has done what is left to do, ends at once.  It skips the
+    interpreter's own end, which destroys what threads of the libraries (of store, broker and table) still use.
 
-Python runs a signal's handler in the main thread alone, between two steps of it, and so not while that thread waits in
-a library.  The number of the signal is therefore also written into a pipe, by the interpreter's handler in C, and a
-thread reads it there.
+Python runs a signal's handler in the main thread alone, between two of its instructions.  It does not run while that
+thread waits in a library.  The number of the signal is therefore also written into a pipe, by the interpreter's
+handler in C, and a thread reads it there.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from lancewal_core.errors import MAY_PASS
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 HELD_S = 5.0
-"""Seconds after the end of its time at which the process is ended if no thread of Python could end it."""
+"""Seconds after the limit of ``end_in_time`` at which the process is ended if no thread of Python could end it."""
 
 _STDERR = 2
 
@@ -46,7 +47,8 @@ _told = threading.Event()
 def stop_signals() -> Iterator[Callable[[], bool]]:
     """Yield a function that says whether this process was told to stop: True from the first SIGTERM or SIGINT on.
 
-    A second signal ends the process at once, or as soon as a running call of a library returns."""
+    A second signal of the same number ends the process at once, or as soon as a running call of a library returns.
+    """
     told = False
 
     def stop(number: int, _: object) -> None:
@@ -66,7 +68,7 @@ def stop_signals() -> Iterator[Callable[[], bool]]:
 @contextmanager
 def end_in_time(seconds: float, late: Callable[[], None]) -> Iterator[None]:
     """End the process ``seconds`` after the first signal inside ``with`` if it is still running then (guarantee 2).
-    Only for the main thread of a process that does nothing else.
+    Use this only in the main thread of a process that does nothing else.
 
     ``late`` is called right before the end, to report it.  The exit code is that of transient errors.
     """
@@ -97,7 +99,8 @@ def end_in_time(seconds: float, late: Callable[[], None]) -> Iterator[None]:
 
 
 def end_process(code: int) -> NoReturn:
-    """End the process at once if a signal has come to ``stop_signals`` (guarantee 5); else as ``sys.exit`` does."""
+    """End the process at once if a signal has come while ``stop_signals`` was in use (guarantee 5); else as
+    ``sys.exit`` does."""
     if _told.is_set():
         with suppress(OSError):  # nobody reads it any more
             sys.stdout.flush()

@@ -20,8 +20,8 @@ from typing import Any, Generic, Protocol, TypeVar
 from lancewal_core.errors import ProcessForked
 
 IO_THREADS = 64
-"""Requests that may wait for a store side by side.  There are more than cores, since they compute nothing.  Threads
-begin as they are needed."""
+"""Default number of requests that may wait for a store at the same time.  There are more than cores, since they
+compute nothing.  Threads begin as they are needed."""
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -162,7 +162,7 @@ class ThreadTasks:
 
 
 class _SharedCalls(Generic[A, T]):
-    """Calls that several threads make, each taking the next one.  None is begun after an error."""
+    """Calls that several threads make, each taking the next one.  After an error no further call begins."""
 
     def __init__(self, call: Callable[[A], T], items: Sequence[A]) -> None:
         self._call = call
@@ -181,9 +181,10 @@ class _SharedCalls(Generic[A, T]):
 
     def results(self) -> list[T]:
         """Return the results in the items' order, or raise the first error in that order.  An error that ends the
-        process goes first.
+        process (not an ``Exception``) is raised before others.
 
-        This works once: no result is kept."""
+        This works once: no result is kept.
+        """
         results, errors = self._results, self._errors
         self._results, self._errors = {}, {}
         for _, error in sorted(errors.items(), key=lambda item: (isinstance(item[1], Exception), item[0])):

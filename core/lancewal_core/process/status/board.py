@@ -1,9 +1,9 @@
 """The newest status of a service, which ``/status`` answers as JSON.
 
 Guarantees
- 1. A request reads no store and asks no broker.  The service's loop calls ``show`` at most every ``LOOKED_AT_S`` while
-    there are requests, otherwise every ``IDLE_S``, however many requests there are.
- 2. Each status is encoded once.
+ 1. A request reads no store and asks no broker.  The service's loop shows a new status every ``LOOKED_AT_S`` if
+    there was a request within ``_LOOKS_S``, otherwise every ``IDLE_S``.  The number of requests does not matter.
+ 2. Each status is encoded at most once.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from lancewal_core.process.status.report import TableStatus
 LOOKED_AT_S = 1.0
 IDLE_S = 10.0
 _LOOKS_S = 60.0
-"""Seconds for which a request counts as recent."""
+"""Seconds after a request in which the status is renewed every ``LOOKED_AT_S``."""
 
 _HEADERS: Mapping[str, str] = {"X-Content-Type-Options": "nosniff", "Cache-Control": "no-store"}
 
 
 @dataclass(frozen=True)
 class _Shown:
-    """A status, encoded on first use."""
+    """A status, encoded as JSON at its first use."""
 
     status: TableStatus
 
@@ -48,7 +48,7 @@ class StatusBoard:
         self._viewed_at = float("-inf")
 
     def due(self) -> bool:
-        """Whether the loop should show another status (guarantee 1)."""
+        """Return whether the loop should show another status now (guarantee 1)."""
         now = self._clock.monotonic()
         looked_at = now - self._viewed_at <= _LOOKS_S
         return now - self._shown_at >= (LOOKED_AT_S if looked_at else IDLE_S)
@@ -57,7 +57,7 @@ class StatusBoard:
         self._shown, self._shown_at = _Shown(status), self._clock.monotonic()
 
     def answer(self) -> HttpAnswer:
-        """The newest status as JSON.  503 and ``null`` before the first one."""
+        """Return the newest status as JSON; before the first one, ``null`` with HTTP status 503."""
         self._viewed_at = self._clock.monotonic()
         shown = self._shown
         body = b"null\n" if shown is None else shown.json

@@ -1,10 +1,9 @@
-"""Every cause that may hold up records, declared once.  The reference page is generated from this list.
+"""All causes that may hold up records, each declared once.  The reference page is generated from this list.
 
-A cause has the step at which records stop, and the state of its diagnosis, which is milder as long as the delay is short.
-A *problem* needs a person.  *Waits* goes on by itself, or when an operator says so.  *Idle* means that there is nothing to
-do, *moving* that nothing is stalled.
-``seen`` says who can tell the cause.  Any process that reads stored state and asks the brokers can (``outside``), or
-only the service that meets the fault.
+A cause has the step at which records stop, and the state of its diagnosis.  A *problem* needs a person.  *Waits* goes
+on by itself, or when an operator says so.  *Idle* means that there is nothing to do, *moving* that nothing is
+stalled.  Some diagnoses have the milder state *waits* as long as the delay is short.  ``seen`` says who can find the
+cause: any process that reads stored state and asks the brokers, or only a process that knows more.
 
 A partition that an error stops has that error's kind (docs/reference/errors.md) instead of a kind from here.
 """
@@ -91,7 +90,7 @@ class Cause(Enum):
         DECODED,
         INGEST,
         "The owner of the partition has stopped it; the kind is that of the error. "
-        "The stored state tells `region_conflict` too.",
+        "`region_conflict` is also found from the stored state.",
     )
     MISROUTED = (DECODED, OUTSIDE, "The next record of the partition belongs to another partition by its key.")
     ALL_REJECTED = (

@@ -1,10 +1,12 @@
-"""Diagnosis of a partition: the first step that is stalled, why, and what to do.  Pure: it depends on the facts alone.
+"""Diagnosis of a partition: the first step that is stalled, why, and what to do.  Pure: it depends on the facts
+alone.
 
 Guarantees
  1. Each rule uses only known facts.  A rule that lacks a fact gives no diagnosis.
  2. A problem is named before anything that waits by itself, and the problem of an earlier step before a later one.
- 3. A short delay is not a problem: a step may take ``STANDS_S``, and a merge the time that the settings give it.
-    Ages compare clocks of several machines, so a short one proves nothing.
+ 3. A short delay is not a problem.  A step may take ``STANDS_S``, a flush three times as long, and a merge
+    ``STANDS_S`` longer than the settings say.  Ages compare clocks of several machines, so a short one proves
+    nothing.
 """
 
 from __future__ import annotations
@@ -24,12 +26,12 @@ _STATES = list(Urgency)
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """The first stage that is stalled, and the suggested action."""
+    """The first step that is stalled, and the suggested action."""
 
     step: PathStep
     """Step at which records stop, on their way from Kafka to a reader."""
     kind: str
-    """Stable name of the cause, or the kind of the error where one is known."""
+    """Stable name of the cause; if an error is the cause, the kind of the error."""
     state: Urgency
     """``problem`` needs a person; ``waits`` goes on by itself, or when an operator says so; ``moving``; ``idle``."""
     message: str
@@ -52,7 +54,10 @@ def diagnose(table: TableFacts, partition: PartitionFacts) -> Diagnosis:
 
 
 def overall(table: TableFacts, partitions: Sequence[Diagnosis], *, all_of_them: bool = True) -> Diagnosis:
-    """Return the diagnosis of the whole table, or of some partitions and the faults that concern all partitions."""
+    """Return the diagnosis of a table from its own facts and the diagnoses of its partitions.
+
+    ``all_of_them``: ``partitions`` has all partitions of the table, as far as they are known.
+    """
     if table.kafka is not None:
         return _said(Cause.KAFKA_NOT_ASKED, table.kafka)
     silent = bool(partitions) and all(found.kind == Cause.NOTHING_PRODUCED.kind for found in partitions)
@@ -72,7 +77,8 @@ def overall(table: TableFacts, partitions: Sequence[Diagnosis], *, all_of_them: 
 
 
 def first(found: Iterable[Diagnosis]) -> Diagnosis | None:
-    """Return the most urgent diagnosis, of equally urgent ones that of the earliest step; None if there is none."""
+    """Return the most urgent diagnosis; among equally urgent ones that of the earliest step.  Return None if there is
+    none."""
     return min(found, key=lambda one: (_STATES.index(one.state), _STEPS.index(one.step)), default=None)
 
 
@@ -104,7 +110,7 @@ def _gone(table: TableFacts, it: PartitionFacts) -> Diagnosis | None:
 
 
 def _nothing_came(table: TableFacts, it: PartitionFacts) -> Diagnosis | None:
-    """Diagnose a partition in which Kafka has nothing for this table, and never had since the table was made."""
+    """Diagnose a partition in which Kafka has no record for this table, and has had none since the table was made."""
     if it.kafka is None or it.claimed is None or (it.claimed and it.durable != it.begun):
         return None
     low, high = it.kafka.low, it.kafka.high
@@ -132,7 +138,7 @@ def _nothing_came(table: TableFacts, it: PartitionFacts) -> Diagnosis | None:
 
 
 def _waits_in_kafka(it: PartitionFacts) -> bool:
-    """Return whether Kafka has records that are not durable, readable or not."""
+    """Return whether Kafka has records that are not durable, of open transactions too."""
     return it.kafka is not None and it.kafka.high > (it.kafka.low if it.begins is None else it.begins)
 
 
@@ -141,8 +147,8 @@ def _waits_long(it: PartitionFacts) -> bool:
 
 
 def _not_consumed(table: TableFacts, it: PartitionFacts) -> Diagnosis | None:
-    """Diagnose records that wait in Kafka and that ingest does not take: it is paused, throttled or absent, or stalls at
-    one record."""
+    """Diagnose records that wait in Kafka and that ingest does not consume: it is paused, throttled or absent, or
+    stalls at one record."""
     if it.refused is not None:
         return _said(Cause.CANNOT_OPEN, it.refused)
     explained = it.stopped is not None or it.schema is not None or _not_stored(table, it) is not None
@@ -283,12 +289,12 @@ def _in_memtable(table: TableFacts, it: PartitionFacts) -> Diagnosis | None:
             Cause.SEAL_OVERDUE,
             f"{seen}, and was to be sealed by {utc_text(it.open.due_ms)}",
             "Look at ingest's log and /readyz. The store accepts no new state, the owner is gone, or its ingest.seal_age_s "
-            "is longer than the one given here",
+            "is longer than the setting here",
         )
     return _found(
         Cause.SEAL_LIMITS,
         f"{seen}: below ingest's seal limits, it is sealed by {utc_text(it.open.due_ms)} at the latest",
-        "Strong reads see it already. For the merged table sooner, lower ingest.seal_age_s",
+        "Strong reads see these rows already. To have them in the merged table sooner, lower ingest.seal_age_s",
     )
 
 
@@ -302,7 +308,7 @@ def _not_flushed(table: TableFacts, it: PartitionFacts) -> Diagnosis | None:
     return _found(
         Cause.NOT_FLUSHED,
         f"{seen}: its ingest is gone or cannot write, and no flusher has taken it over",
-        "`lancewal flusher run`; if one runs, its log and /readyz name what its WAL lacks",
+        "`lancewal flusher run`; if one runs, its log and /readyz name what is missing in the WAL",
     )
 
 
@@ -372,7 +378,7 @@ def _end(table: TableFacts, it: PartitionFacts) -> Diagnosis:
     if _waits_in_kafka(it):
         return _found(Cause.MOVING, "records arrive, and nothing is stalled")
     if it.merged is None and it.durable is None:
-        return _found(Cause.UNKNOWN, "nothing is known of it from here")
+        return _found(Cause.UNKNOWN, "nothing is known of this partition from here")
     if it.kafka is not None and table.table_rows == 0 and it.merged is not None and it.merged == it.durable:
         if table.keys_in_conflict:
             return _found(
@@ -394,12 +400,12 @@ def _end(table: TableFacts, it: PartitionFacts) -> Diagnosis:
 
 
 def _found(cause: Cause, message: str, do: str = "", state: Urgency | None = None) -> Diagnosis:
-    """Return a diagnosis.  ``state`` is given if it is not the one that the cause has by itself."""
+    """Return a diagnosis.  ``state``: a state other than the cause's own."""
     return Diagnosis(cause.step, cause.kind, state or cause.state, message, do)
 
 
 def _said(cause: Cause, failure: Problem) -> Diagnosis:
-    """Return a diagnosis with the text of an error, which says where and what to do."""
+    """Return a diagnosis with the text of an error.  That text says where the error occurred and what to do."""
     return Diagnosis(cause.step, failure.kind, cause.state, failure.message, "")
 
 

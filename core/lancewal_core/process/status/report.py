@@ -1,8 +1,8 @@
 """Report of ``lancewal status`` and of a service's ``/status``: figures of the table and its partitions, and the
 diagnoses.
 
-As JSON the report is one object with these fields; docs/reference/status.md is made of them.  ``null`` is "not known
-from here"; ``unknown`` says why.
+As JSON the report is one object with these fields; docs/reference/status.md is made of them.  ``null`` means "not
+known from here"; ``unknown`` says why.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class PartitionStatus:
     """The positions of one partition, in pipeline order, and its counts."""
 
     partition: int
-    """Kafka's number of the partition."""
+    """Number of the partition in Kafka."""
     owner: str | None
     """The member that claimed the partition's newest generation."""
     start: int | None
@@ -50,7 +50,7 @@ class PartitionStatus:
     """Age in seconds of the oldest record in Kafka that is not durable, 0 if there is none; only ingest's `/status`
     says it."""
     unmerged_s: float | None
-    """Seconds for which the oldest ended generation has waited for its merge; 0 if none waits.  `null` if it is not
+    """Seconds for which the oldest sealed generation has waited for its merge; 0 if none waits.  `null` if it is not
     known, as in ingest's `/status`."""
     merged_generation: int | None
     """Newest merged generation of the partition; 0 if none is."""
@@ -72,7 +72,7 @@ class MergeDone:
     """A merge that this flusher made."""
 
     at_ms: int
-    """Time at which the merge had landed, in milliseconds since 1970."""
+    """Time at which the merge was committed, in milliseconds since 1970."""
     version: int
     """The table version that the merge made."""
     partitions: int
@@ -90,13 +90,15 @@ class SubscriptionStatus:
     name: str
     """Name of the subscription."""
     version: int
-    """Table version of its receipt."""
+    """Table version of the subscription's receipt."""
     committed_ms: int
-    """Time of its last commit, in milliseconds since 1970, by the consumer's clock."""
+    """Time of the consumer's last commit, in milliseconds since 1970, by the consumer's clock."""
     lag_s: float | None
-    """Seconds since the first merge after its state; 0 without one.  Null if something that it needs is gone."""
+    """Seconds since the first merge after the subscription's receipt; 0 if there was none.  Null if something that
+    the subscription needs is gone."""
     holds: bool
-    """Whether it still keeps log and versions.  Its lag is then below the table's ``subscription_hold_s_max``."""
+    """Whether the subscription still keeps log entries and table versions.  If so, its lag is below the table's
+    ``subscription_hold_s_max``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,17 +108,17 @@ class CutStatus:
     name: str
     """Name of the cut."""
     snapshot: str
-    """Name of the snapshot."""
+    """Name of the cut's snapshot of this table."""
     nbytes: int | None
     """Bytes of data files that the snapshot has and the newest version has not.  Several snapshots may have the same
-    files.  Null if they cannot be read."""
+    files.  Null if the files cannot be read."""
     until_ms: int | None
     """Time from which on garbage collection drops the snapshot, in milliseconds since 1970; null: never."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableStatus:
-    """Status of a table.  None stands for what the source of the report does not know."""
+    """Status of a table.  A field is None if the source of the report does not know it."""
 
     seen_by: str
     """Source of the report: ``status`` (the command), ``ingest`` or ``flusher``."""
@@ -131,15 +133,15 @@ class TableStatus:
     table_version: int | None = None
     """Newest version of the Lance table."""
     table_rows: int | None = None
-    """Rows in that version."""
+    """Rows in the newest version of the Lance table."""
     table_fragments: int | None = None
-    """Fragments in that version."""
+    """Fragments in the newest version of the Lance table."""
     contract_version: int
     """Version of the table's contract: the newest, or the one by which the service works."""
     topic: str
     """The table's topic."""
     topic_id: str
-    """Kafka's id of that topic.  A topic that is made again under the same name has another id."""
+    """Kafka's id of the topic.  A topic that is made again under the same name has another id."""
     topic_partitions: int
     """Number of partitions of the topic, as the contract says."""
     primary_key: tuple[str, ...]
@@ -153,11 +155,11 @@ class TableStatus:
     paused: Mapping[str, int | str]
     """Paused services, and until when: milliseconds since 1970, or ``resumed`` if a person must resume the service."""
     last_merge_ms: int | None = None
-    """Time of the last merge, in milliseconds since 1970."""
+    """Time of the newest merge, in milliseconds since 1970."""
     diagnosis: Diagnosis
     """The most urgent diagnosis of ``partitions``, or one that concerns the whole table."""
     partitions: tuple[PartitionStatus, ...]
-    """All partitions of the contract, or those that were named; in a service's report, those that it knows."""
+    """All partitions of the contract, or those that were named; in a service's report, those that the service knows."""
     problems: tuple[str, ...]
     """Every fault that needs a person; the exit code is 1 if there is one."""
     unknown: tuple[str, ...] = ()
@@ -171,21 +173,23 @@ class TableStatus:
     """Primary keys that came through two partitions, and wait for a decision."""
     older_contract_rows: int | None = None
     """Unmerged rows, and rows of keys in conflict, that were written before the newest change of columns.  They get
-    the present columns when they are merged.  The flusher counts no rows that are only in the WAL; ingest counts
-    none."""
+    the present columns when they are merged.  The flusher counts no rows that are only in the WAL.  Null in ingest's
+    `/status`."""
     widenings: tuple[OpenWidening, ...] = ()
-    """Fields that get a wider type once a flusher has written their values again."""
+    """Fields that get a wider type once a flusher has rewritten their values."""
     subscriptions: tuple[SubscriptionStatus, ...] = ()
-    """Subscriptions that can be read, by name.  Those that cannot are among ``problems``.  Only the command says it."""
+    """Subscriptions that can be read, by name.  Unreadable ones are among ``problems``.  Only the command lists them.
+    """
     cuts: tuple[CutStatus, ...] = ()
-    """Kept cuts that have a snapshot of the table, by name, also one that was left over.  Only the command says it."""
+    """Kept cuts that have a snapshot of the table, by name, also cuts that no longer exist and left a snapshot over.
+    Only the command lists them."""
     recent_merges: tuple[MergeDone, ...] = field(default=())
     """The newest merges of this flusher, newest first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """Counts of a partition, beside the facts for its diagnosis."""
+    """Facts and counts of a partition."""
 
     facts: PartitionFacts
     merged_generation: int | None = None
@@ -198,9 +202,10 @@ class Figures:
 def status_of(
     seen_by: str, uri: str, group: str, contract: Contract, table: TableFacts, figures: Iterable[Figures]
 ) -> TableStatus:
-    """Return the status that follows from the contract and these facts.  The caller adds the other facts that it knows.
+    """Return the status that follows from the contract and these facts.  The caller fills in the other fields.
 
-    ``group``: the consumer group of ingest."""
+    ``group``: the consumer group of ingest.
+    """
     partitions = partitions_of(table, figures)
     return TableStatus(
         seen_by=seen_by,
@@ -250,8 +255,10 @@ def problems_of(table: TableFacts, partitions: Sequence[PartitionStatus]) -> lis
 
 
 def table_diagnosis(table: TableFacts, partitions: Sequence[PartitionStatus], *, all_of_them: bool = True) -> Diagnosis:
-    """Return the diagnosis of the table.  ``all_of_them``: these are all partitions of the table, as far as they are
-    known."""
+    """Return the diagnosis of the table.
+
+    ``all_of_them``: ``partitions`` has all partitions of the table, as far as they are known.
+    """
     return overall(table, [found.diagnosis for found in partitions], all_of_them=all_of_them)
 
 

@@ -14,18 +14,19 @@ from lancewal_core.table.contract import Contract
 
 @dataclass(frozen=True, slots=True)
 class OpenWidening:
-    """A field that gets a wider type once a flusher has written its values again."""
+    """A field that gets a wider type once a flusher has rewritten its values."""
 
     field: str
-    """The column, or the path of the member of a struct."""
+    """Name of the column, or the path of the member of a struct."""
     old_type: str
-    """Type of the field until then."""
+    """Type of the field before the widening."""
     new_type: str
-    """Type of the field afterwards."""
+    """Type of the field after the widening."""
     since_ms: int
     """Time at which the widening was asked for, in milliseconds since 1970."""
     work: str | None = None
-    """The flusher's last step for it; null if it has not begun.  Only the flusher's `/status` says it."""
+    """Last step that the flusher has done for the widening; null if it has not begun.  Only the flusher's `/status`
+    says it."""
 
 
 def open_widenings(contract: Contract, work: str | None = None) -> tuple[OpenWidening, ...]:
@@ -39,7 +40,8 @@ def open_widenings(contract: Contract, work: str | None = None) -> tuple[OpenWid
 
 
 def _changed(path: str, old: pa.DataType, new: pa.DataType) -> Iterator[tuple[str, pa.DataType, pa.DataType]]:
-    """Yield the fields whose own type differs, with their paths.  A path does not name the items of a list."""
+    """Yield the fields whose own type differs: the path, the old and the new type.  A path does not name the items of
+    a list."""
     inner = fields_within(old)
     if not inner and old != new:
         yield path, old, new
