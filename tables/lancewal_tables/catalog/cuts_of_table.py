@@ -1,8 +1,9 @@
-"""Kept cuts that hold a table, and would lack it after a command: each must be named to the command (``--cut``).
+"""Kept cuts that hold a table and would lack it after a command.  The user must name each of them to the command
+(``--cut``).
 
-A table that is dropped or forgotten is lacking, and one whose folder was moved.  Its snapshots lie in the folder, and name
-the place at which it was: Lance keeps the address of the table's files in each branch.  So they cannot be read elsewhere,
-and nothing mends that but moving the folder back.
+The cuts lack a table that was dropped, forgotten (`lancewal catalog forget`) or moved.  A moved folder contains the
+table's snapshots, but they cannot be read at the new place.  Lance keeps the address of the table's files in each
+branch.  Only moving the folder back makes them readable.
 """
 
 from __future__ import annotations
@@ -31,9 +32,9 @@ def check_cuts(
 ) -> None:
     """Raise ``InvalidInput`` unless ``named`` lists exactly the kept cuts that hold the table.
 
-    ``table``: the name or address of the table.  ``elsewhere``: cuts of other catalogs that hold it.  An expired cut
-    may be named, but need not be, because garbage collection drops its snapshots.  ``advice``: the words before "the
-    cuts" in the error.
+    ``table``: the name or address of the table.  ``named``: the cuts that the command names.  ``elsewhere``: names of
+    cuts in other catalogs that hold the table.  An expired cut may be named, but need not be, because garbage
+    collection drops its snapshots.  ``advice``: the words before "the cuts" in the error.
     """
     kept = [] if catalog is None else cuts_of(catalog, table, table_uuid)
     for cut in sorted(set(named) - {one.name for one in kept} - set(elsewhere)):
@@ -68,8 +69,8 @@ def check_move(
     moved.
 
     Raises ``InvalidInput`` unless ``named`` lists them all.  If the folder was copied, cuts lose nothing, because the
-    original is still at the place that the contract names.  If the table is at home, cuts lose nothing either, so that
-    an interrupted command can be run again.
+    original is still at the place that the contract names.  If the contract names ``table.uri`` already, cuts lose
+    nothing either: an interrupted command that is run again returns no cuts.
     """
     place, here = contract.place, place_of(settings.table.uri)
     if place is None or same_place(place, here):
@@ -83,8 +84,8 @@ def check_move(
 
 
 def _lies_at(settings: Settings, place: str, table_uuid: str) -> bool:
-    """Return whether the table lies at a place, dropped or not.  A place that does not answer may be gone for good, so the
-    cuts are named there too."""
+    """Return whether the table lies at ``place``, in use or dropped.  False also if the place does not answer: it may
+    be gone for good, so the caller must name the cuts."""
     try:
         found = newest_contract(Address.of(settings, place).store())
     except LancewalError:
@@ -93,8 +94,8 @@ def _lies_at(settings: Settings, place: str, table_uuid: str) -> bool:
 
 
 def _cuts_of_snapshots(settings: Settings, but_of: str | None) -> set[str]:
-    """Return the names of the cuts for which the table's snapshots were made.  Cuts of the catalog ``but_of``, and those whose
-    time is over, are left out."""
+    """Return the names of the cuts for which the table's snapshots were made.  Cuts of the catalog at ``but_of`` and
+    expired cuts are left out."""
     try:
         branches = Address.of(settings).table().branches()
     except TableMissing:

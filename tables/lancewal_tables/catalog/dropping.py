@@ -1,8 +1,9 @@
 """Drop a table and take that back, with its entry and its cuts: ``lancewal table drop`` and ``undrop``.
 
-The contract is changed first, and counts (``define.drop``).  A command that dies before the entry is run again.
+The contract is changed before the catalog entry, and decides whether the table is dropped (``define.drop``).  If a
+command dies between the two, run it again.
 
-A catalog may keep no entry of a dropped table, as one behind REST.  So ``undrop`` adds an entry if the name is free.
+A catalog behind REST keeps no entry of a dropped table.  So ``undrop`` adds an entry if the name is free.
 """
 
 from __future__ import annotations
@@ -34,9 +35,10 @@ class DroppedTable:
 
     contract: Contract
     not_ended: Mapping[Region, LancewalError]
-    """Partitions whose logs could not be ended.  Ingest ends by itself once it meets the contract."""
+    """Partitions whose logs could not be ended, each with the error.  Their ingest process ends once it reads the
+    contract of the drop."""
     entry_error: CatalogRefused | None
-    """Why the catalog still names the table; None if it does not."""
+    """Why the table's catalog entry could not be changed; None if there was no such error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +49,7 @@ class UndroppedTable:
     since_ms: int | None
     """When the table was dropped, in milliseconds since 1970; None if it was in use before the call."""
     name_is_at: str | None
-    """Address of another table that has the table's name in the catalog by now; None if none has."""
+    """Address of another table that has the name in the catalog now; None if no other table has it."""
 
 
 def contract_of(settings: Settings) -> Contract:
@@ -101,8 +103,8 @@ def delete_table(settings: Settings, contract: Contract) -> tuple[Contract, int]
 def _put_state(
     settings: Settings, catalog: StoredCatalog | None, contract: Contract, state: TableState
 ) -> TableEntry | None:
-    """Write the state into the table's entry.  Without one, an active table gets it.  An entry of another table of that name
-    stays.  Return the entry of that name."""
+    """Write ``state`` into the table's catalog entry, and return the entry of the table's name.  If there is no entry,
+    one is added for an active table only.  If the name belongs to another table, its entry does not change."""
     if catalog is None or contract.name is None:
         return None
     name, here = contract.name, place_of(settings.table.uri)

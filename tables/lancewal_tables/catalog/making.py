@@ -1,7 +1,7 @@
 """Tables that are made by name: ``lancewal table create --name`` and ``lancewal table attach --name``.
 
-The table is made first, with the name in its contract, and then registered.  A command that is killed in between is
-repeated: it finds its finished table and adds the entry.  ``lancewal catalog check --mend`` adds it too.
+The table is made first, with the name in its contract, and then registered.  If a command is killed in between, run it
+again: it finds its finished table and adds the entry.  ``lancewal catalog check --mend`` adds the entry too.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from lancewal_tables.catalog.registration import check_free, give_name, put_entr
 
 
 class Make(Protocol):
-    """``create_table`` or ``attach_table``."""
+    """Function that makes the table: ``create_table`` or ``attach_table``."""
 
     def __call__(
         self, settings: Settings, *, warn: Callable[[str], object], look_only: bool, name: str | None
@@ -33,8 +33,8 @@ def make_named(
 ) -> Contract:
     """Create or attach a table at ``table.uri``, add it to the catalog, and return its contract.
 
-    ``look_only``: only check.  Raises ``TableExists`` if the name is taken, or if another table is at the address.
-    Raises the errors of ``make`` too.
+    ``look_only``: only check, and write nothing.  Raises ``TableExists`` if the name is taken, or if another table is
+    at the address.  Raises the errors of ``make`` too.
     """
     table_name(name)
     catalog = set_catalog(settings)

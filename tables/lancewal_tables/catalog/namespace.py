@@ -1,10 +1,11 @@
 """A Lance Namespace over a catalog in PostgreSQL, for Python clients: ``lancewal.namespace.PostgresNamespace``.
 
-All tables lie in the root namespace under their whole names, as in Lance's directory namespace.  ``["shop.orders"]`` is
-the id of a table, and ``["shop", "orders"]`` too.  Tables that were dropped are not shown.
+All tables lie in the root namespace under their whole names, as in Lance's directory namespace.  The ids
+``["shop.orders"]`` and ``["shop", "orders"]`` both mean the table ``shop.orders``.  Tables that were dropped are not
+shown.
 
-Tables are registered and deregistered by the rules of ``registration``, with two exceptions.  A name that is taken stays
-with its table.  A folder that was moved or copied is refused, since a person decides what becomes of it.
+Tables are registered and deregistered by the rules of ``registration``, with two exceptions.  A name that has an entry
+is always refused.  A folder that was moved or copied is refused too, since a person must decide what becomes of it.
 """
 
 from __future__ import annotations
@@ -67,9 +68,10 @@ _STORAGE = "storage."
 class PostgresNamespace(LanceNamespace):
     """Tables of a catalog in PostgreSQL, for Lance's clients.  It lists, describes, registers and deregisters them.
 
-    ``url`` is ``postgresql://USER@HOST/DATABASE``.  Properties with the prefix ``storage.`` are Lance's storage options, as
-    for the directory namespace.  Errors are those of ``lance_namespace``.  ``lancewal.errors.InvalidSettings``: the
-    address is not valid, or psycopg is not installed."""
+    ``url`` is ``postgresql://USER@HOST/DATABASE``.  Properties with the prefix ``storage.`` are Lance's storage
+    options, as for the directory namespace.  Errors are those of ``lance_namespace``.  Only the constructor raises
+    ``lancewal.errors.InvalidSettings``: a property is unknown, the address is not valid, or psycopg is not installed.
+    """
 
     def __init__(self, url: str, password: str = "", **properties: str) -> None:
         unknown = sorted(name for name in properties if not name.startswith(_STORAGE))
@@ -94,10 +96,11 @@ class PostgresNamespace(LanceNamespace):
         return NamespaceExistsResponse()
 
     def list_tables(self, request: ListTablesRequest) -> ListTablesResponse:
-        """Return the names of the active tables, ``limit`` at most.  A page's token is the last name before it."""
+        """Return the names of the active tables in order, at most ``limit`` of them.  ``page_token`` is the last name
+        of the page before."""
         _only_root(request.id)
         if request.limit is not None and request.limit < 1:
-            raise InvalidInputError(f"limit {request.limit} is not valid: a page has at least 1 table")
+            raise InvalidInputError(f"limit {request.limit} is not valid: expected 1 or more")
         with _told():
             names = [name for name, entry in self._catalog.tables().items() if entry.state == "active"]
         names = [name for name in names if name > (request.page_token or "")]
@@ -130,7 +133,7 @@ class PostgresNamespace(LanceNamespace):
         return RegisterTableResponse(location=entry.uri)
 
     def deregister_table(self, request: DeregisterTableRequest) -> DeregisterTableResponse:
-        """Remove the table's entry.  The table stays.  ``InvalidInputError``: it is in a kept cut."""
+        """Remove the table's entry.  The table stays.  Raises ``InvalidInputError`` if the table is in a kept cut."""
         name = _name(request.id)
         self._active(name)
         with _told():
@@ -138,7 +141,7 @@ class PostgresNamespace(LanceNamespace):
         return DeregisterTableResponse(id=request.id, location=entry.uri)
 
     def _settings(self, location: str) -> Settings:
-        """Return settings with this table and the storage options."""
+        """Return settings with the table's address ``location`` and the storage options of the properties."""
         table_address(location)
         storage = StorageSettings(options=self._options)
         settings = with_accounts(Settings(table=TableSettings(uri=location), storage=storage))
@@ -171,12 +174,13 @@ _ERRORS: tuple[tuple[type[LancewalError], Callable[[str], Exception]], ...] = (
     (ActionNeeded, InvalidInputError),
     (LancewalError, InternalError),
 )
-"""The errors of the namespace.  Of several kinds that fit, the first one counts."""
+"""Classes of lancewal's errors, each with the namespace's error to raise instead.  The first class that an error
+belongs to counts."""
 
 
 @contextmanager
 def _told() -> Iterator[None]:
-    """Raise the namespace's error for an error of lancewal."""
+    """Convert lancewal's errors in the ``with`` block to errors of ``lance_namespace``."""
     try:
         yield
     except LancewalError as error:

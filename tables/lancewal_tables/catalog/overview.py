@@ -1,7 +1,7 @@
 """``lancewal catalog list``: each table of a catalog with its rows, its newest version, its lag and where its records stop.
 
-Tables are looked at several at a time, as ``lancewal status`` looks at one.  A table that cannot be opened has its error in
-place of these.
+Several tables are looked at at the same time, each as ``lancewal status`` does it.  A table that cannot be opened has
+its error in place of these figures.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from lancewal_core.settings.load import Settings
 from lancewal_tables.status.status import table_status
 
 TABLES_AT_ONCE = 8
-"""Tables looked at at a time.  Each has up to 16 requests under way."""
+"""Number of tables that are looked at at the same time.  Each table has up to 16 requests to the store under way."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,22 +29,24 @@ class TableLine:
     name: str
     uri: str
     state: str
-    """State of its diagnosis (``problem``, ``waits``, ``moving``, ``idle``), ``error``, or ``dropped``."""
+    """State of the table's diagnosis (``problem``, ``waits``, ``moving``, ``idle``); ``error`` if it cannot be opened,
+    or ``dropped``."""
     rows: int | None = None
     """Rows in the newest version of the Lance table."""
     version: int | None = None
     """The newest version of the Lance table."""
     lag: int | None = None
-    """Records in Kafka that are not durable, at most; None if Kafka was not asked or a partition has no owner."""
+    """Upper bound of the number of records in Kafka that are not durable.  None if Kafka was not asked, or if the lag
+    of a partition is unknown."""
     error: str | None = None
-    """Why the table cannot be opened."""
+    """Why the table cannot be opened; None if it can, or was dropped."""
 
 
 def overview(
     catalog: StoredCatalog, settings: Settings, look: Callable[[Settings, str], TableStatus] = table_status
 ) -> list[TableLine]:
-    """Return a line for each table, sorted by name.  Errors of the catalog are raised; errors of tables are part of
-    their lines.
+    """Return a line for each table, sorted by name.  Errors of the catalog are raised.  An error of a table is part of
+    the table's line.
     """
 
     def line(entry: TableEntry) -> TableLine:

@@ -1,16 +1,16 @@
 """``lancewal catalog rebuild``: entries and kept cuts of a catalog, from the folders of the tables.
 
-Contracts name the tables, and the notes of snapshots name the cuts.  So an empty catalog becomes equal to one that was lost,
-or to one of another kind.  Moving cuts come again with their next publication.  A dropped table gets its entry too, until
-its deletion has begun, so ``table undrop`` finds it by name.
+Contracts name the tables, and the notes of snapshots name the cuts.  So an empty catalog gets the entries and kept cuts
+of one that was lost, or of a catalog of another kind.  Moving cuts are missing until a flusher publishes them again.  A
+dropped table gets an entry too, so that ``table undrop`` finds it by name, unless its deletion has begun.
 
 Guarantees
  1. Nothing that the catalog holds is changed.  An entry or a cut that says something else is a finding.
- 2. A cut is written only if each of its tables has its snapshot, and can be read at it.  A record that names what is gone
-    would pass for a whole cut in `cut list`, and keep its tables from being dropped.  If a table was dropped, the cut is
-    written, since ``table undrop`` makes it whole, and the table is a finding.
- 3. All that could not be found is a finding, by name.
- 4. A dropped table takes no name that a table in use has.
+ 2. A cut is written only if each of its tables has its snapshot, and can be read at it.  Otherwise `cut list` would
+    show an incomplete cut as if it were complete, and its tables could not be dropped.  If a table of the cut is only
+    dropped, the cut is written, since ``table undrop`` makes it complete.  The table is then a finding.
+ 3. Each table or cut that could not be found or read is a finding that names it.
+ 4. If a table in use and a dropped table have the same name, the table in use gets it.
 
 Tables are those that Lance lists in the roots, and those that a catalog in a root names at other addresses.
 """
@@ -36,7 +36,7 @@ from lancewal_flusher.catalog.below import tables_below
 from lancewal_flusher.catalog.proved import ProvedTable, faults_of_cuts, proved_cuts
 
 _TABLES_AT_ONCE = 16
-"""Tables read at a time."""
+"""Number of tables that are read at the same time."""
 
 
 @dataclass(slots=True)
@@ -49,12 +49,13 @@ class Rebuilt:
 
 
 _Read = ProvedTable | str | None
-"""A table, a finding, or None: there is no lancewal table."""
+"""Result of reading an address: a table, or a finding as text.  None: no lancewal table is there, or its deletion has
+begun."""
 
 
 def rebuild(catalog: StoredCatalog, settings: Settings, roots: Sequence[str]) -> Rebuilt:
-    """Write the entries and cuts that the folders below ``roots`` prove.  Errors of the catalog, and of listing a root,
-    are raised.
+    """Write the entries and cuts that the folders below ``roots`` prove.  Errors of the catalog and of listing a root
+    are raised; errors of tables are findings.
     """
     done, tables = Rebuilt(), dict[str, ProvedTable]()
     with closing(ThreadTasks(io_threads=_TABLES_AT_ONCE)) as tasks:
@@ -75,7 +76,7 @@ def rebuild(catalog: StoredCatalog, settings: Settings, roots: Sequence[str]) ->
 
 
 def _named(settings: Settings, roots: Sequence[str], tasks: ThreadTasks) -> Mapping[str, str]:
-    """Return the addresses of the tables, each with the name that its folder or a catalog gives it."""
+    """Return the names of the tables by their addresses: the name that the folder has, or a catalog in a root gives."""
     named: dict[str, str] = {}
     for root in (whole_address(root, settings.storage.options) for root in roots):
         entries = open_directory(root, settings.storage.options, tasks).tables()
@@ -86,7 +87,8 @@ def _named(settings: Settings, roots: Sequence[str], tasks: ThreadTasks) -> Mapp
 
 
 def _take(tables: dict[str, ProvedTable], found: ProvedTable, done: Rebuilt) -> None:
-    """Add a table under its name, unless another table has it (guarantee 4)."""
+    """Add ``found`` to ``tables`` under its name (guarantee 4).  Two tables in the same state with one name are a
+    finding."""
     name, other = found.entry.name, tables.get(found.entry.name)
     if other is None or (other.entry.state, found.entry.state) == ("dropped", "active"):
         tables[name] = found

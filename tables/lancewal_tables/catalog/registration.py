@@ -1,19 +1,20 @@
 """Entries of tables that exist: ``lancewal catalog register`` and ``forget``.
 
 Guarantees
- 1. An entry is written after the table's contract has the name, and names what the contract says.
- 2. A name that leads to a table leads to no other until it is forgotten.  One exception: nothing of the entry's table lies
-    at the entry's address any more.  An empty folder there, or above a missing one, may be a mount point without its disk,
-    and is no exception.
- 3. A table whose folder was moved or copied becomes a table of its own before (``define.move``).  ``Registered.former_uuid``
-    is the uuid that it had.
- 4. If a folder was moved, the kept cuts that hold the table are named before anything is changed (``cuts_of_table``).
+ 1. An entry is written once the table's contract has the name, and has the values of the contract.
+ 2. A name stays with its table until the entry is removed (``forget``).  One exception: the table of an active entry no
+    longer lies at the entry's address, so the name is free.  The name is not free if an empty local folder lies there,
+    or is the nearest folder above: it may be a mount point without its disk.
+ 3. A table whose folder was moved or copied first becomes a table of its own with a new uuid (``define.move``).
+    ``Registered.former_uuid`` is the uuid that it had.
+ 4. If a folder was moved, the caller must name the kept cuts that hold the table; otherwise nothing is changed
+    (``cuts_of_table``).
 
 Steps, each of which may be repeated: after a crash the same command continues.
- 1. Check that the name is free, or the table's own, and that the kept cuts are named which lack the table from then on.
+ 1. Check that the name is free or the table's own, and that the caller names the kept cuts that will lack the table.
  2. If the contract names another place, register the move.
  3. Put a version of the contract with the name.
- 4. Swap the entry.
+ 4. Write the entry by compare-and-swap.
 """
 
 from __future__ import annotations
@@ -38,26 +39,27 @@ from lancewal_tables.define.move import move_table
 
 @dataclass(frozen=True, slots=True)
 class Registered:
-    """A catalog entry that was written, or existed already."""
+    """Result of ``register_table``: the catalog entry, which was written or existed already."""
 
     entry: TableEntry
     moved_from: str | None = None
-    """Place from which the folder was moved or copied; None if it lies where its contract says."""
+    """Place from which the folder was moved or copied; None if the contract named ``table.uri`` already."""
     former_uuid: str | None = None
-    """Uuid that the table had there, and that only a table there has from now on."""
+    """Uuid that the table had at ``moved_from``.  From now on only a table at that place has it.  None if the folder
+    was not moved or copied."""
     lacking: tuple[str, ...] = ()
-    """Kept cuts that lack the table, since its folder was moved."""
+    """Names of the kept cuts that lack the table, because its folder was moved."""
     changed: bool = True
-    """Whether the contract or the entry was changed; else both were so before."""
+    """False if the contract and the entry had these values already, so that nothing was written."""
 
 
 def register_table(catalog: StoredCatalog, settings: Settings, name: str, of_cuts: Collection[str] = ()) -> Registered:
     """Add the lancewal table at ``table.uri`` to the catalog as ``name`` (steps 1 to 4).
 
-    ``of_cuts``: names of kept cuts that may lose the table because its folder was moved.  Raises ``InvalidInput`` if it
-    is in another kept cut.  Raises ``TableExists`` if the name belongs to another table, or if the table has another
-    name in the catalog.  Raises ``TableMissing`` or ``NotALancewalTable`` if there is no such table.  Raises the errors
-    of ``move_table`` too.
+    ``of_cuts``: names of kept cuts that may lose the table because its folder was moved.  Raises ``InvalidInput`` if a
+    kept cut that would lose the table is not named.  Raises ``TableExists`` if the name belongs to another table, or if
+    the table has another name in the catalog.  Raises ``TableMissing`` or ``NotALancewalTable`` if there is no such
+    table.  Raises the errors of ``move_table`` too.
     """
     table_name(name)
     address = Address.of(settings)
@@ -81,10 +83,10 @@ def register_table(catalog: StoredCatalog, settings: Settings, name: str, of_cut
 
 
 def give_name(address: Address, name: str) -> Contract:
-    """Make the table's contract name it so, and return the contract, whose other terms stay as they are.
+    """Write ``name`` into the table's contract, and return the contract.  Its other terms stay.
 
-    Raises ``TableElsewhere`` if the contract is that of a table at another place.  Raises ``NotALancewalTable`` if
-    there is none.
+    Raises ``TableElsewhere`` if the contract names another place.  Raises ``NotALancewalTable`` if there is no
+    contract.
     """
     store = address.store()
     contract = read_contract(store, address.uri)
@@ -114,8 +116,9 @@ def put_entry(catalog: StoredCatalog, settings: Settings, name: str, contract: C
         written = change_table(catalog, name, decide)
     if catalog.table(name) is None:
         raise CatalogRefused(
-            f"the catalog {catalog.where} took the entry of {name}, and does not show it. Its server may choose the "
-            f"names of folders in its root itself. Move the table to the folder {name}.lance there, or correct the server"
+            f"the catalog {catalog.where} took the entry of {name}, and does not show it. Perhaps its server finds tables "
+            f"by the names of folders in its root. Move the table to the folder {name}.lance in that root. Or switch that "
+            'off in the server (in pylance\'s: dir_listing_enabled: "false")'
         )
     return new if written is None or written.table_uuid is None else written
 
@@ -133,8 +136,8 @@ def forget_table(catalog: StoredCatalog, name: str, of_cuts: Collection[str] = (
     def decide(found: TableEntry | None) -> None:
         if found is not None and found != entry:
             raise InvalidInput(
-                f"the entry of {name} was changed meanwhile, and leads to {found.uri}. Nothing was changed: look at it by "
-                f"`lancewal catalog show {name}`"
+                f"another process changed the entry of {name}, which names {found.uri} now. Nothing was removed. To see it, "
+                f"run `lancewal catalog show {name}`"
             )
 
     change_table(catalog, name, decide)
@@ -142,8 +145,8 @@ def forget_table(catalog: StoredCatalog, name: str, of_cuts: Collection[str] = (
 
 
 def check_free(catalog: StoredCatalog, settings: Settings, entry: TableEntry | None) -> None:
-    """Raise ``TableExists`` if the entry of a name leads to a table at another address than ``table.uri`` (guarantee 2), or
-    to one that was dropped."""
+    """Raise ``TableExists`` unless the table at ``table.uri`` may take the name of ``entry`` (guarantee 2).  The name
+    is not free if the entry's table was dropped, even if it lies at ``table.uri``."""
     if entry is None:
         return
     if entry.state == "active":
@@ -156,19 +159,20 @@ def check_free(catalog: StoredCatalog, settings: Settings, entry: TableEntry | N
                 return
             raise TableExists(
                 f"in the catalog {catalog.where}, {entry.name} is the table at {entry.uri}, where an empty folder may be a "
-                f"mount point: mount the disk. If the table is gone, run `lancewal catalog forget {entry.name}` before"
+                f"mount point: mount the disk. If the table is gone, run `lancewal catalog forget {entry.name}` first"
             ) from None
         if entry.table_uuid not in (None, there.table_uuid):
             return
     what = "is" if entry.state == "active" else "was dropped, and its entry still names"
     raise TableExists(
         f"in the catalog {catalog.where}, {entry.name} {what} the table at {entry.uri}: choose another name, or run "
-        f"`lancewal catalog forget {entry.name}` before"
+        f"`lancewal catalog forget {entry.name}` first"
     )
 
 
 def _looks_unmounted(uri: str) -> bool:
-    """Whether a local folder is empty, or missing below an empty one: a mount point without its disk looks like that."""
+    """Return whether ``uri`` may be on a disk that is not mounted: a local folder that is empty, or the nearest folder
+    above is.  Such a folder also counts if it cannot be listed."""
     folder = local_folder(uri)
     there = None if folder is None else next((one for one in (folder, *folder.parents) if one.is_dir()), None)
     if there is None:
@@ -186,6 +190,6 @@ def _check_no_other_name(catalog: StoredCatalog, contract: Contract, name: str, 
     entry = catalog.table(other)
     if entry is not None and same_place(entry.uri, place_of(uri)):
         raise TableExists(
-            f"the table at {uri} is {other} in the catalog {catalog.where}: to give it the name {name}, run "
-            f"`lancewal catalog forget {other}` before"
+            f"the table at {uri} has the name {other} in the catalog {catalog.where}: to give it the name {name}, run "
+            f"`lancewal catalog forget {other}` first"
         )

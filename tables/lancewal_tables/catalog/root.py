@@ -1,4 +1,5 @@
-"""Make what a catalog needs: its root, and its schema in PostgreSQL.  A catalog of another kind has no schema."""
+"""Make a catalog's root folder, and the database schema of a catalog in PostgreSQL.  Catalogs of other kinds have no
+schema."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ from lancewal_core.table.proof.store_proof import StoreWay, prove_store
 
 
 def make_root(settings: Settings) -> StoredCatalog:
-    """Create the root of the catalog in the settings, and return the catalog.  An existing root does not change.
+    """Create the root of the catalog in the settings if one is set, and return the catalog.  An existing root does not
+    change.
 
     Raises ``InvalidSettings`` if the root is the folder of a table, because the catalog would then be moved or deleted
     with the table.  The store must support put-if-absent, by which entries are changed.  Otherwise ``StoreNotWritable``
@@ -48,8 +50,8 @@ def make_root(settings: Settings) -> StoredCatalog:
 
 
 def make_schema(settings: Settings) -> tuple[int | None, list[str]]:
-    """Create or upgrade the catalog's database schema.  Return its version, or None if this kind of catalog has no
-    schema, and warnings about the server.
+    """Create or upgrade the catalog's database schema.  Return the schema's version and warnings about the server; None
+    and no warnings if this kind of catalog has no schema.
 
     Raises the errors of ``catalog.postgres.migrate``.
     """
@@ -64,14 +66,16 @@ def make_schema(settings: Settings) -> tuple[int | None, list[str]]:
 
 
 def upgrade_schema(settings: Settings) -> tuple[int, int]:
-    """Upgrade the catalog's database schema, and return its versions before and now.
+    """Upgrade the catalog's database schema.  Return its versions before and after.
 
     Raises ``InvalidInput`` if this kind of catalog has no schema.  Raises ``CatalogRefused`` if the schema is missing, or
     newer than this release.
     """
     of = settings.catalog
     if of.kind != "postgres":
-        raise InvalidInput(f"a catalog of kind {of.kind} has no schema: only one of kind postgres is migrated")
+        raise InvalidInput(
+            f"a catalog of kind {of.kind} has no schema to migrate: only catalogs of kind postgres have one"
+        )
     open_postgres(of.url, of.password)
     from lancewal_core.catalog.postgres import connections, migrate
 

@@ -499,7 +499,9 @@ def test_an_entry_that_changed_meanwhile_is_not_forgotten(
 
     with monkeypatch.context() as patch:
         patch.setattr(registration, "check_cuts", checked)
-        with pytest.raises(InvalidInput, match=r"shop\.orders was changed meanwhile, and leads to .*/other\. Nothing"):
+        with pytest.raises(
+            InvalidInput, match=r"changed the entry of shop\.orders, which names .*/other now\. Nothing"
+        ):
             forget_table(lake.catalog, "shop.orders")
         agrees(lake, "shop.orders", tmp_path / "other")
         patch.setattr(
