@@ -1,7 +1,7 @@
 """Drop a cut: its record first, then its snapshots.
 
-A process that dies between the two leaves snapshots without a cut, and never a cut that lacks one.  A read of the cut that
-is under way meets files that are gone, and ends by name.
+If the process dies between the two, snapshots without a cut stay.  A cut without its snapshots never results.  A read
+of the cut that is under way ends with an error that names the missing files.
 """
 
 from __future__ import annotations
@@ -23,13 +23,15 @@ def drop_cut(
 ) -> dict[str, bool | LancewalError]:
     """Drop the cut.  ``tables`` has those tables of the cut that can be opened, by name.
 
-    A moving cut is dropped even if flushers have published it again meanwhile.  Return for each table whether its
-    snapshot was dropped, or the error.  Raises ``CutMissing`` if another cut has the name now.
+    A moving cut is dropped even if a flusher publishes it again during the call.  Return for each table with a snapshot
+    whether the snapshot was dropped, or the error.  Raises ``CutMissing`` if another cut has the name now.
     """
     with point("cut.drop", cut=cut.name):
         dropped = catalog.swap_cut(cut.name, cut, None) or (cut.moving and _drop_moving(catalog, cut.name))
     if not dropped:
-        raise CutMissing(f"cut {cut.name} was replaced by another one meanwhile: nothing was dropped", cut=cut.name)
+        raise CutMissing(
+            f"another process replaced or dropped cut {cut.name} meanwhile: nothing was dropped", cut=cut.name
+        )
     names = [name for name, of in cut.tables.items() if of.snapshot is not None and name in tables]
     of = {name: cut.tables[name].snapshot or "" for name in names}
     answers = tasks.map(lambda name: or_error(lambda: drop_of_cut(tables[name], of[name], cut.write_id)), names)
@@ -37,7 +39,8 @@ def drop_cut(
 
 
 def _drop_moving(catalog: StoredCatalog, name: str) -> bool:
-    """Drop the newest publication of a moving cut, and return whether it is gone."""
+    """Drop a moving cut, whichever publication is the newest.  Return False if a kept cut has the name, or publications
+    came faster than drops."""
     for _ in range(TRIES_MAX):
         newest = catalog.cut(name)
         if newest is None:
@@ -50,8 +53,8 @@ def _drop_moving(catalog: StoredCatalog, name: str) -> bool:
 
 
 def drop_of_cut(table: StoredTable, snapshot: str, write_id: str) -> bool:
-    """Drop the snapshot that was made for this record of a cut, but no other snapshot with its name.  Return whether it
-    existed.
+    """Drop the snapshot if it was made for the cut's record with the id ``write_id``, and return whether it was
+    dropped.  Another snapshot of this name stays.
     """
     branch = table.find_branch(snapshot)
     if branch is None or not cut_of(branch):

@@ -1,4 +1,4 @@
-"""Look at a kept cut: whether each of its tables can be read at it, and what its snapshots hold in bytes."""
+"""Check whether each table of a cut can be read at it, and how many bytes the cut's snapshots keep from deletion."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ class HeldByCut:
     """State of one table in a cut."""
 
     nbytes: int | None = None
-    """Bytes of data files that the snapshot names and the newest table does not; None if that is unknown."""
+    """Bytes of the data files that the table's snapshot has and its newest version does not.  None if the table cannot
+    be read, or for a moving cut, which has no snapshots."""
     fault: str = ""
-    """Why the table cannot be read at the cut, as a read says it; empty if it can."""
+    """Kind and text of the error with which a read of the table at the cut fails; empty if the table can be read."""
 
 
 def look_at(cut: Cut, open_table: Callable[[str], OpenedTable], tasks: Tasks) -> Mapping[str, HeldByCut]:
@@ -39,7 +40,7 @@ def look_at(cut: Cut, open_table: Callable[[str], OpenedTable], tasks: Tasks) ->
 
 
 def held_bytes(table: StoredTable, snapshot: Snapshot, newest: PinnedTable) -> int:
-    """Return the bytes of the data files that the snapshot has and the newest version does not."""
+    """Return the bytes of the data files that the snapshot has and the version ``newest`` does not."""
     return _held(table.branch(snapshot.name).at(snapshot.branch_version), newest)
 
 
@@ -48,6 +49,6 @@ def _held(kept: PinnedTable, newest: PinnedTable) -> int:
 
 
 def _files(pinned: PinnedTable) -> dict[str, int]:
-    """Return the data files of a version, with their sizes in bytes as far as recorded."""
+    """Return the sizes in bytes of a version's data files, by path; 0 if Lance has not recorded the size."""
     files = [file for one in pinned.fragments() for file in json.loads(pinned.fragment_json(one.fragment_id))["files"]]
     return {file["path"]: file.get("file_size_bytes") or 0 for file in files}

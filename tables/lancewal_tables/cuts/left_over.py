@@ -1,21 +1,23 @@
-"""Snapshots that are left over: made for a cut of this catalog that has no such record.
+"""Snapshots that are *left over*: made for a cut whose record is not in this catalog.
 
-A maker that died leaves them, and so does one that still runs: between its snapshots and its record nothing tells the two
-apart.  Snapshots that were made for another catalog are left alone, and so are those for this one by another name of its
-host.
+The *maker* is the process that runs `cut make`.  It makes the snapshots first, and writes the cut's record last.  So
+between the two nothing tells the snapshots of a dead maker from those of a running one.  Snapshots for another catalog
+are not touched.  Snapshots for this catalog, made under another name of its host, are not touched either.
 
-Guarantee: no cut of the catalog loses a snapshot that is dropped here, whatever its maker does meanwhile.  A maker that writes
-its record after the look of step 3 finds the mark of step 2, and takes the record back.  Only if it dies between the two, or
-gets no answer, its cut stays, and is incomplete by name.
+Guarantee: a snapshot that is dropped here is not needed by a cut of the catalog, even if the maker still runs.  A maker
+that writes its record after step 3 finds the mark of step 2, and removes the record again.  If it dies before, or gets
+no answer, the cut stays and is incomplete.  `cut show` then names the table.
 
-Unfinished snapshots are left to garbage collection, which drops them a day after they were begun.  A mark replaces all notes
-of a branch.  If the maker finished its snapshot right before the mark, it would be unfinished again, in a whole cut.
+Unfinished snapshots are not marked.  Garbage collection drops them a day after they were begun.  The reason: a mark
+replaces all notes of a branch.  If the maker finished its snapshot right before the mark, the mark would make a
+snapshot of a complete cut unfinished again.
 
 Steps of a drop
- 1. Look whether the cut of that name is the one that the snapshot was made for.  If so, leave the snapshot.  Leave it too if
-    it is unfinished.
+ 1. Look in the catalog whether the cut of that name is the one that the snapshot was made for.  If so, or if the
+    snapshot is unfinished, keep the snapshot and stop.
  2. Mark the snapshot as left over, in the metadata of its branch.
- 3. Look at the catalog once more, as in step 1.  A mark on a snapshot of a cut that is there means nothing.
+ 3. Look at the catalog once more.  If the cut is there now, stop; a mark on a snapshot of an existing cut has no
+    effect.
  4. Drop the snapshot, if it still has the mark.
 """
 

@@ -1,29 +1,32 @@
 """Make a kept cut of several tables.
 
 Guarantees
- 1. All that was acknowledged before the call began is in the cut, and nothing from its positions on is.  With ``source``
-    None the positions are those that are durable, by ``cuts.positions.durable``.
+ 1. The cut has all records that the source of positions counted when it was asked: for Kafka's ends, all that was
+    acknowledged before the call.  It has no record from its positions on.  With ``source`` None, the positions are the
+    tables' durable positions (``cuts.positions.durable``).
  2. Each table of the cut equals the fold of its records below its positions, until the cut is dropped.
- 3. The cut's record is written last.  A process that dies before leaves snapshots without a cut.  A next making of that
-    name removes them, and garbage collection removes unfinished ones a day later.  A cut lacks a snapshot only if somebody
-    took it for left over before step 5, and the maker died before step 6 had ended, or got no answer there.  Then the error
-    and `cut show` name the table.
+ 3. The cut's record is written after its snapshots.  A process that dies before that leaves snapshots without a cut.
+    The next `cut make` with that name removes them, and garbage collection removes unfinished ones a day later.  A cut
+    lacks a snapshot only in one case: another process took it for left over before step 5, and this process died in
+    step 6, or got no answer there.  Then the error and `cut show` name the table.
  4. If two processes make a cut of the same name at once, one succeeds.  The other one drops its snapshots, and ends with
     ``InvalidInput``.
- 5. If the catalog refuses the cut, no snapshot stays.  If it does not answer at step 5, the cut may be made or not.  If it
-    or a table does not answer at step 6, the record is written.  The snapshots stay, and the error says how to find out.
+ 5. If the catalog refuses the cut, no snapshot stays.  If the catalog does not answer at step 5, the cut may be made or
+    not.  If the catalog or a table does not answer at step 6, the record is already written.  In both cases the
+    snapshots stay, and the error says how to find out whether the cut is complete.
 
 Steps
- 1. Look whether the catalog keeps cuts, and whether the name is free.  A cut whose time is over, by this process's clock,
-    is dropped.
- 2. Ask for the positions of all topics, in one round.
- 3. Wait until they are durable in every table.  Until here nothing is written.
+ 1. Check that the catalog keeps cuts, and that the name is free.  Drop a cut of that name that has expired by this
+    process's clock.
+ 2. Ask the source for the positions of all topics at the same time.
+ 3. Wait until these positions are durable in every table.  Nothing has been written so far, except for the drop in step
+    1.
  4. Make a snapshot of each table at its positions, several at the same time.  If one cannot be made, drop the others.
- 5. Swap the cut's record for no record.
- 6. Look for the snapshots once more.  Between steps 4 and 5 somebody may have dropped one of them as left over, or marked
-    it for that (``left_over``), since it had no cut yet.  Then take the record back.
- 7. Drop what earlier makings of that name have left over in these tables.  Their processes may still run, and write their
-    records once this cut is dropped.
+ 5. Put the cut's record if the catalog has none of that name.
+ 6. Check that the snapshots still exist.  Between steps 4 and 5 another process may have marked or dropped one as left
+    over (``left_over``), since no cut named it yet.  Then remove the record again, and drop the snapshots.
+ 7. Drop snapshots that earlier runs of `cut make` with that name have left in these tables.  Such a run may not be
+    dead: it could still write its record after this cut is dropped.
 """
 
 from __future__ import annotations
@@ -63,13 +66,14 @@ Taken = tuple[CutMember, Snapshot]
 
 @dataclass(frozen=True, slots=True)
 class CutWanted:
-    """A cut to make."""
+    """Request to make a cut."""
 
     name: str
     for_ms: int | None = None
-    """Time from now after which garbage collection drops the snapshots; None: never.  0 keeps them until it looks."""
+    """Time in ms from now after which garbage collection drops the snapshots; None: never.  With 0 its next run drops
+    them."""
     wait_s: float = 60.0
-    """Longest time to wait until all tables have their positions."""
+    """Longest time in seconds to wait until the positions are durable in all tables."""
 
 
 def make_cut(
@@ -77,9 +81,9 @@ def make_cut(
 ) -> Cut:
     """Make a cut (module steps), and return it.
 
-    Raises ``InvalidInput`` if the name is taken or not valid, or if there is no table.  Raises ``TokenTimeout`` if a
-    table lags.  Errors of the position source, of snapshots and of the catalog are raised too; an error of one table
-    names it.
+    Raises ``InvalidInput`` if the name is taken or not valid, if ``members`` is empty, or if two members are one table.
+    Raises ``TokenTimeout`` if a table does not reach its positions in time.  Errors of the position source, of
+    snapshots and of the catalog are raised too; an error of one table names it.
     """
     cut_name(wanted.name)
     check_keeps_cuts(catalog)
@@ -134,8 +138,9 @@ def snapshots_of(
 ) -> list[Taken]:
     """Make a snapshot of each table at its positions (step 4).  Return them in the order of ``members``.
 
-    If one cannot be made, all others are dropped, and its error is raised.  This happens if a table took up partitions
-    or another topic after it was opened, because its positions are then unknown.
+    If one snapshot cannot be made, all others are dropped, and its error is raised.  ``PartitionCountChanged``: the
+    table's contract got other partitions or another topic after the table was opened, so the cut has no positions for
+    them.
     """
     from lancewal_reader.point.at import At
 
@@ -149,7 +154,9 @@ def snapshots_of(
         if member.reads.contract.regions != member.contract.regions:
             if isinstance(one, Made):
                 drop_made(member.context.table, one.snapshot)
-            raise PartitionCountChanged("it took up partitions meanwhile, or another topic. Make it again")
+            raise PartitionCountChanged(
+                "the partitions or the topic of its contract changed while the cut was made. Make the cut again"
+            )
         return or_raised(one).snapshot
 
     answers = tasks.map(lambda member: or_error(lambda: make(member)), members)
@@ -168,10 +175,10 @@ def snapshots_of(
 
 
 def check_snapshots(catalog: StoredCatalog, cut: Cut, made: Sequence[Taken], tasks: Tasks) -> None:
-    """Remove the cut's record again if a snapshot is gone, or marked as left over (step 6).  ``CutMissing`` names the
-    table.
+    """Check the snapshots (step 6).  If one is gone, or marked as left over, remove the cut's record and its snapshots,
+    and raise ``CutMissing``, which names the table.
 
-    Errors of tables and of the catalog are raised, with a text that says whether the cut exists.
+    Errors of tables and of the catalog are raised with a text that says whether the cut is in the catalog.
     """
 
     def look(taken: Taken) -> bool | LancewalError:
@@ -189,14 +196,14 @@ def check_snapshots(catalog: StoredCatalog, cut: Cut, made: Sequence[Taken], tas
         if isinstance(answer, LancewalError):
             raise type(answer)(
                 f"cut {cut.name} is in the catalog. Nobody knows whether the snapshot {snapshot.name} of table "
-                f"{member.name} is still there: {answer}. `lancewal cut show {cut.name}` tells it. If it is not, drop the "
-                f"cut (`lancewal cut drop {cut.name}`), and make it again",
+                f"{member.name} is still there: {answer}. `lancewal cut show {cut.name}` tells. If the snapshot is gone, "
+                f"drop the cut (`lancewal cut drop {cut.name}`), and make it again",
                 **answer.where,
             ) from answer
 
 
 def _take_back(catalog: StoredCatalog, cut: Cut, lost: str) -> None:
-    """Take the record of the cut back.  ``lost`` says why."""
+    """Remove the cut's record from the catalog.  ``lost``: why, for the text of an error."""
     try:
         catalog.swap_cut(cut.name, cut, None)
     except LancewalError as error:
@@ -208,7 +215,7 @@ def _take_back(catalog: StoredCatalog, cut: Cut, lost: str) -> None:
 
 
 def _check_apart(members: Sequence[CutMember]) -> None:
-    """Raise ``InvalidInput`` if two names mean one table."""
+    """Raise ``InvalidInput`` if two of the members are the same table."""
     seen: dict[str, list[CutMember]] = {}
     for member in members:
         of_uuid = seen.setdefault(member.contract.uuid, [])
@@ -222,7 +229,8 @@ def _check_apart(members: Sequence[CutMember]) -> None:
 
 
 def _record(catalog: StoredCatalog, cut: Cut, made: Sequence[Taken], tasks: Tasks) -> None:
-    """Write the cut's record (step 5)."""
+    """Put the cut's record (step 5).  Drop the snapshots if the catalog refuses the record or has another one; keep
+    them if it does not answer."""
     try:
         with point("cut.put", cut=cut.name):
             written = catalog.swap_cut(cut.name, None, cut)
@@ -231,8 +239,8 @@ def _record(catalog: StoredCatalog, cut: Cut, made: Sequence[Taken], tasks: Task
         raise
     except Retry as error:
         raise type(error)(
-            f"it is unknown whether cut {cut.name} was made: {error}. `lancewal cut show {cut.name}` tells it. If there is "
-            "none, make it again: that also drops the snapshots of this try",
+            f"it is unknown whether cut {cut.name} was made: {error}. `lancewal cut show {cut.name}` tells. If there is no "
+            "such cut, make it again: that also drops the snapshots of this try",
             **error.where,
         ) from error
     if not written:
