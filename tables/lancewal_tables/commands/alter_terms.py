@@ -18,16 +18,16 @@ _POLICIES = {
     for name, term in TableSettings.model_fields.items()
     if name.startswith("on_")
 }
-"""Possible policies, by the first part of a value of ``--on``."""
+"""Policies that are possible for each kind of record, by the kind's name in ``--on KIND=POLICY``."""
 _LATER_TERMS = frozenset({"subscription_hold_s_max", "key_forms", "on_unknown_column"})
-"""Terms that the first release does not know."""
+"""Terms that the first release does not know.  A contract that has one gets format 2, which that release refuses."""
 _LATER_POLICIES = frozenset(
     {
         *(("on_wrong_format", "dead-letter"), ("on_truncate", "ignore")),
         *(("on_unavailable_value", "dead-letter"), ("on_unavailable_value", "ignore")),
     }
 )
-"""Policies that the first release does not know, each with its term."""
+"""Policies that the first release does not know, as pairs of term and policy.  A contract that has one gets format 2."""
 
 
 def altered_terms(
@@ -35,8 +35,8 @@ def altered_terms(
 ) -> dict[str, object]:
     """Return the new values of the terms to alter, by their names in the contract.
 
-    ``given`` maps an option of ``_TERMS`` to its text; an empty text alters nothing.  ``InvalidInput``: an option is
-    invalid, or options contradict each other.
+    ``on``: values of ``--on``, as ``KIND=POLICY``.  ``given`` maps an option of ``_TERMS`` to its text; an empty text
+    alters nothing.  Raises ``InvalidInput`` if an option is invalid, or options contradict each other.
     """
     terms: dict[str, object] = {}
     if bool(ttl) != bool(ttl_column) or (no_ttl and ttl):
@@ -49,7 +49,8 @@ def altered_terms(
         allowed = _POLICIES.get(what, POLICIES)
         if what not in _POLICIES or policy not in allowed:
             raise InvalidInput(
-                f"--on {text}: expected one of {', '.join(_POLICIES)}, then = and one of {', '.join(allowed)}"
+                f"--on {text}: expected KIND=POLICY. KIND is one of {', '.join(_POLICIES)}, "
+                f"and POLICY one of {', '.join(allowed)}"
             )
         term = f"on_{what.replace('-', '_')}"
         if term in terms:
@@ -92,11 +93,13 @@ _TERMS: Mapping[str, tuple[str, Callable[[str, str], object]]] = {
     "--group": ("group_id", lambda _, text: text),
     "--key-form": ("key_forms", _key_forms),
 }
-"""Term of each option, and the function that reads the option's text."""
+"""The contract's term for each option, and the function that parses the option's text.  The function gets the option's
+name and text."""
 
 
 def start_of(text: str) -> Start:
-    """Parse the value of ``--start``; an empty text means ``earliest``.  ``InvalidSettings`` if the value is invalid."""
+    """Parse the value of ``--start``; an empty text means ``earliest``.  Raises ``InvalidSettings`` if the value is
+    invalid."""
     try:
         return TypeAdapter[Start](Start).validate_python(text or "earliest")
     except ValidationError as error:

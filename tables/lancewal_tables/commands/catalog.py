@@ -33,10 +33,11 @@ class Order(StrEnum):
 
 @app.command()
 def init(asked: SettingsAsked) -> None:
-    """Make the catalog that the settings name. A catalog that is there stays as it is.
+    """Make the catalog that the settings name. A catalog that exists already is not changed.
 
-    A root is made, and its store is proved to hold one. In PostgreSQL the schema lancewal is made or upgraded, by a role
-    that may create it. The command warns if the server may lose its last changes.
+    The command makes the folder `catalog.root`, and checks that its store keeps put-if-absent. In PostgreSQL it makes
+    or upgrades the schema `lancewal`; the role must have the right to create it. The command warns if the server may
+    lose changes that it has just confirmed.
 
     Example: lancewal catalog init -c lancewal.yaml
     """
@@ -73,10 +74,10 @@ def list_all(
     asked: SettingsAsked,
     by: Annotated[Order, typer.Option(help="Order of the tables; lag: the worst first.")] = Order.NAME,
 ) -> None:
-    """List the catalog's tables. Each has its state, rows, newest version and lag.
+    """List the catalog's tables with state, rows, newest version and lag.
 
-    The lag is the number of records in Kafka that are not durable, at most. Each table is opened. One that cannot be opened
-    has its error instead.
+    The lag is an upper bound of the number of records in Kafka that are not durable. The command opens each table. A
+    table that cannot be opened has its error instead of figures.
 
     Example: lancewal catalog list --by lag
     """
@@ -105,9 +106,9 @@ def show(asked: SettingsAsked, name: NameArgument) -> None:
 def register(asked: Asked, name: NameArgument, cut: CutsOption = None) -> None:
     """Add an existing lancewal table to the catalog, and write the name into its contract.
 
-    Without an address the table lies in the catalog's root. If the folder was moved or copied, the table becomes a table of
-    its own, as by `lancewal table moved`. Neither ingest nor flusher may have run on it meanwhile. Kept cuts do not find a
-    table that was moved: name each that holds it by --cut.
+    Without an address, the table must lie in the catalog's root. If the folder was moved or copied, the table becomes a
+    table of its own, as by `lancewal table moved`. Neither ingest nor flusher may have run while the folder was moved
+    or copied. Kept cuts do not find a table that was moved: name each cut that holds the table by --cut.
 
     Example: lancewal catalog register shop.orders -t s3://lake/orders
     """
@@ -158,9 +159,9 @@ def check(
 ) -> None:
     """Compare the catalog's entries and cuts with contracts and folders.
 
-    The command finds a folder that is missing or was moved. It finds a contract with another uuid, topic or name than the
-    entry, and a lancewal table in the root without an entry. It finds a kept cut that the catalog lost, or of which a table
-    cannot be read. Exit code 1: it found something that is not mended.
+    The command finds a folder that is missing or was moved. It finds a contract with another uuid, topic or name than
+    the entry, and a lancewal table in the root without an entry. It finds a kept cut that is missing in the catalog, or
+    of which a table cannot be read. Exit code 1: at least one finding was not mended.
 
     Example: lancewal catalog check --mend
     """
@@ -182,11 +183,12 @@ def rebuild(
         typer.Option(metavar="ADDRESS", help="Folder of tables; repeatable. By default catalog.root."),
     ] = None,
 ) -> None:
-    """Write the entries and kept cuts that the folders of the tables prove, into an empty catalog or one of another kind.
+    """Write entries and kept cuts into a catalog, from what the folders of the tables say. Use it for a catalog that
+    was lost, or to change the kind of catalog.
 
-    Contracts name the tables, snapshots name the cuts. A root that is a catalog itself also names tables elsewhere. Nothing
-    that the catalog holds is changed. A cut of which a table cannot be read is not written. Exit code 1: something was not
-    found, or differs.
+    Contracts in the folders name the tables, and snapshots name the cuts. If a root is a catalog itself, its tables
+    elsewhere are found too. Entries and cuts that exist are not changed. A cut of which a table cannot be read is not
+    written. Exit code 1: an entry or cut could not be written, or the catalog has another one of that name.
 
     Example: lancewal catalog rebuild --root s3://lake
     """

@@ -29,7 +29,8 @@ def list_(
     asked: Asked,
     limit: Annotated[int, typer.Option(min=0, help="Largest number of keys to show. The total counts all keys.")] = 100,
 ) -> None:
-    """Show the keys that wait for a decision: the partition whose row the table has, and the waiting records.
+    """Show the keys that wait for a decision. Each has the partition whose row is in the table, and the records that
+    wait.
 
     The command shows primary keys, which are your data, and no other columns. As JSON: `seen` names the state that is
     shown, `total` is the number of keys that wait, and `keys` has the first of these keys.
@@ -85,7 +86,7 @@ def settle(
 ) -> None:
     """Decide for one partition: apply its waiting records to the table, and drop those of other partitions.
 
-    A key of which the table has that partition's row keeps this row. There is one commit; the flusher may run
+    If the table's row of a key came from that partition, the row stays. There is one commit; the flusher may run
     meanwhile. Repair the producers first: the next record through another partition is a conflict again. As JSON:
     `partition`, `seen` (as in `list`), the numbers of `keys`, of keys `changed` by waiting records, and of keys
     `dropped` by partition, and `dry_run`.
@@ -98,7 +99,7 @@ def settle(
     from lancewal_tables.status.conflict_list import keys_named, keys_of_region
 
     if bool(key) == every:
-        raise InvalidInput("name the keys by --key, or take --all")
+        raise InvalidInput("expected either --key, once for each key, or --all")
     with open_context(asked.settings(), on_threads=True) as context:
         region = _region(context.contract, partition, topic_id)
         if not dry_run:
@@ -116,7 +117,7 @@ def settle(
 
 
 def settled_json(done: SettlePlan, *, dry_run: bool) -> dict[str, object]:
-    """Return the JSON report of a decision, or with ``dry_run`` of one that would be made."""
+    """Return the JSON report of a decision that was made; with ``dry_run``, of one that would be made."""
     return {
         "partition": done.region.partition,
         "seen": None if done.in_force.conflicts is None else done.in_force.conflicts.merge,

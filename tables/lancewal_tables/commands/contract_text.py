@@ -22,7 +22,9 @@ def lacking_text(cut: str) -> str:
 def contract_text(contract: Contract, *, made: bool = True) -> str:
     """Return one line for each term, then one for each column.
 
-    If ``made`` is false, leave out the table's UUID, which is drawn when the table is made."""
+    ``made``: False if the contract is not stored yet.  The table's UUID is then left out, since storing the contract
+    draws another one.
+    """
     said = {**_said(contract), **({} if made else {"contract": f"version {contract.version}"})}
     columns = dict(_columns(contract).values())
     lines = aligned([*said.items(), *columns.items()])
@@ -30,7 +32,8 @@ def contract_text(contract: Contract, *, made: bool = True) -> str:
 
 
 def changes_text(before: Contract, after: Contract) -> str:
-    """Return one line for each term or column that differs: its name, its old value, and its new value."""
+    """Return one line for each term or column that differs: its name, its value in ``before``, and its value in
+    ``after``."""
     was, becomes = _said(before), _said(after)
     both = ((name, was.get(name, "none"), becomes.get(name, "none")) for name in dict.fromkeys([*was, *becomes]))
     found = [(name, old, f"-> {new}") for name, old, new in both if old != new]
@@ -51,7 +54,8 @@ def changes_text(before: Contract, after: Contract) -> str:
 
 
 def moved_names(before: Contract, after: Contract) -> list[str]:
-    """Return a sentence for each name that means another field to records under the contract ``after``."""
+    """Return a sentence for each name of a column or member that stands for another field in records under ``after``
+    than under ``before``."""
     then, now = _meanings(before), _meanings(after)
     was, is_ = ({id_: name for (_, name), (id_, present) in found.items() if present} for found in (then, now))
     found = []
@@ -69,8 +73,9 @@ def moved_names(before: Contract, after: Contract) -> list[str]:
 
 
 def _meanings(contract: Contract) -> Mapping[tuple[int | None, str], tuple[int | None, bool]]:
-    """Return the field that each name means to a record, by the struct in which the field is, and whether it is a present
-    name.  Fields and structs have their first ids.  A name that is passed over means None."""
+    """Return for each name that a record may use the field that it stands for, and whether this is the field's current
+    name.  Keys are pairs of the struct in which the field is (None: a column) and the name.  Fields and structs are
+    given by their first field id.  The name of a dropped field, which ingest ignores, stands for None."""
     from lancewal_core.rows.carry import trees
 
     found = dict[tuple[int | None, str], tuple[int | None, bool]]()
@@ -88,7 +93,8 @@ def _meanings(contract: Contract) -> Mapping[tuple[int | None, str], tuple[int |
 
 
 def _columns(contract: Contract) -> Mapping[int, tuple[str, str]]:
-    """Return the name of each column and a text about it, by its first id, or by its place while it has no id."""
+    """Return the name of each column and a text about it, by its first field id.  In a contract that is not stored yet,
+    columns have no ids, and their positions in the list are the keys."""
     former: dict[int, list[str]] = {}
     for name in contract.former_names:
         former.setdefault(name.id, []).append(name.name)
@@ -107,7 +113,8 @@ def _columns(contract: Contract) -> Mapping[int, tuple[str, str]]:
 
 
 def _paths(contract: Contract) -> Mapping[int, str]:
-    """Return the path of each field by its first id, as ``address.zip``.  Items of lists have no name in a path."""
+    """Return the path of each field, such as ``address.zip``, by its first field id.  Items of lists have no name in a
+    path."""
     import pyarrow as pa
 
     from lancewal_core.rows.carry import tree_of
@@ -128,7 +135,8 @@ def _paths(contract: Contract) -> Mapping[int, str]:
 
 
 def _policies(contract: Contract) -> Mapping[str, str]:
-    """Return each policy of the contract by its name in ``--on``, without those that no record of the table can meet."""
+    """Return each policy of the contract by its kind in ``--on``, with blanks for hyphens.  Policies that can concern
+    no record of the table are left out."""
     formats = {contract.value_format, contract.key_format}
     met = {
         "on_other_record": contract.value_record is not None,
@@ -145,7 +153,8 @@ def _enveloped(contract: Contract) -> str:
 
 
 def _passed_over(contract: Contract) -> list[str]:
-    """Return the names of dropped fields that are passed over.  A member counts while its struct is there."""
+    """Return the names of dropped fields that ingest ignores in records.  A member of a struct is listed only while the
+    struct exists."""
     paths = _paths(contract)
     fields = [field for field in contract.dropped if not field.forgotten]
     found = [f"{paths[f.within]}.{f.name}" for f in fields if f.within is not None and f.within in paths]
@@ -165,7 +174,7 @@ def _record(contract: Contract) -> str:
 
 
 def _said(contract: Contract) -> Mapping[str, str]:
-    """Return the text of each term by the term's name, one line each, without the columns."""
+    """Return the texts that show the contract's terms, without columns, by the terms' names.  Each text is one line."""
     starts = ["earliest" if position < 0 else str(position) for position in contract.start]
     found = {
         "contract": f"version {contract.version}, table {contract.table_uuid}",

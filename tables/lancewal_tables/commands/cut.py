@@ -32,12 +32,13 @@ app = CommandApp(help="Make, list, show and drop cuts: states of several tables 
 
 NameArgument = Annotated[str, typer.Argument(help="Name of the cut.", show_default=False)]
 _AT_ONCE = 16
-"""Snapshots made at the same time.  Each waits for some fifty requests, one after the other, and has the unmerged rows of its
-table in memory.  A cut of 40 idle tables 30 ms away took 10.3 s with 8, 7.8 s with 16, and 5.9 s with 32."""
+"""Number of snapshots that are made at the same time.  Each waits for some fifty requests, one after the other, and has
+the unmerged rows of its table in memory.  A cut of 40 idle tables 30 ms away took 10.3 s with 8, 7.8 s with 16, and 5.9
+s with 32."""
 
 
 class UpTo(StrEnum):
-    """Positions up to which a cut has the records of its tables."""
+    """Choices of ``--up-to``: a cut reaches Kafka's ends, or the durable positions of its tables."""
 
     ENDS = "ends"
     DURABLE = "durable"
@@ -70,7 +71,8 @@ def make(
 ) -> None:
     """Keep several tables as of one moment under a name, until the cut is dropped.
 
-    All that was acknowledged before is in it. To read a table at it, give `cut:NAME` as the point.
+    By default, all records that Kafka has acknowledged before the call are in the cut. To read a table at the cut, give
+    `cut:NAME` as the point.
 
     Example: lancewal cut make june --tables 'shop.*' --for 30d
     """
@@ -117,7 +119,8 @@ def list_all(asked: SettingsAsked) -> None:
 
 
 def _left_over(entry: TableEntry, one: OfCut, *, made: bool) -> str:
-    """Return the line of a snapshot that is left over.  ``made``: there is a cut of that name, which must stay."""
+    """Return the line about a snapshot that is left over.  ``made``: the catalog has a cut of that name, which must
+    stay."""
     from lancewal_core.table.snapshots import is_unfinished
 
     name, cut = one_line(one.branch.name), one.note.cut
@@ -142,7 +145,7 @@ def _dropped_by(entry: TableEntry, one: OfCut) -> str:
 
 @app.command()
 def show(asked: SettingsAsked, name: NameArgument) -> None:
-    """Show a cut: its moment, its tables with their positions, and what it holds in bytes.
+    """Show a cut: its moment, its tables with their positions, and how many bytes it keeps from deletion.
 
     Exit code 1: the cut is incomplete. A table or its snapshot was dropped, or its folder is gone.
 
@@ -207,7 +210,8 @@ def drop(asked: SettingsAsked, name: NameArgument, dry_run: DryRunOption = False
 def _drop(
     settings: Settings, catalog: StoredCatalog, cut: Cut | None, left: Sequence[tuple[TableEntry, OfCut]], tasks: Tasks
 ) -> tuple[list[tuple[TableEntry, OfCut]], int]:
-    """Drop the cut.  Return those of ``left`` that were dropped, and the number of snapshots of the cut that were."""
+    """Drop the cut.  Return the items of ``left`` that were dropped, and the number of dropped snapshots of the cut
+    itself."""
     from lancewal_tables.cuts.drop import drop_cut
     from lancewal_tables.cuts.left_over import drop_if_left_over
 
@@ -228,8 +232,8 @@ def _drop(
 
 
 def _keeps(cut: Cut, entry: TableEntry, one: OfCut) -> bool:
-    """Return whether the cut reads this snapshot, which says that it is of a cut of this name.  A folder that was moved took
-    its snapshots along, and the cut does not look there."""
+    """Return whether the cut reads this snapshot, whose note names a cut of this name.  False if the table's folder was
+    moved: the cut looks for snapshots at the former place."""
     from lancewal_core.store.address import place_of, same_place
 
     of = cut.tables.get(one.note.table)
@@ -262,8 +266,9 @@ def _snapshots(settings: Settings, catalog: StoredCatalog, tasks: Tasks) -> list
 def _open(settings: Settings, found: Mapping[str, TableEntry], stack: ExitStack, tasks: Tasks) -> list[CutMember]:
     """Open the tables of a cut.  An error names the table.
 
-    They share a cache.  Without it a snapshot fetches each unmerged segment twice, and no bundle of segments stands for
-    them."""
+    Each table gets an equal part of a reader's cache.  Without a cache, a snapshot would fetch each unmerged segment
+    twice, and could not use bundles.
+    """
     from lancewal_flusher.cuts.positions import open_member
     from lancewal_flusher.open import Threads
     from lancewal_reader.table import CACHE_BYTES_MAX
@@ -273,7 +278,7 @@ def _open(settings: Settings, found: Mapping[str, TableEntry], stack: ExitStack,
 
 
 def _about(cut: Cut, held: Mapping[str, HeldByCut]) -> dict[str, object]:
-    """Return a cut as a report shows it.  ``held`` has what was seen of its tables."""
+    """Return the JSON of a cut.  ``held``: the states of its tables by name; empty if they were not looked at."""
     from lancewal_reader.cuts import positions_of
 
     tables = {}

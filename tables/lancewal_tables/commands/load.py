@@ -41,9 +41,9 @@ def command(
 ) -> None:
     """Load files into a table: insert the rows whose key has no row yet. Records from Kafka count as newer.
 
-    Services may run meanwhile. If the command is repeated, it adds the rows that are missing. Rows that Kafka deleted
-    before the load began come back. To prevent that, begin the load with --begin before the files are written.
-    --dry-run reads the files and counts the rows that would be inserted now.
+    Services may run meanwhile. Run the command again after an error: it adds the rows that are missing. A row whose key
+    was deleted by a record from Kafka before the load began comes back. To prevent that, run the command with --begin
+    before the files are written.  --dry-run reads the files and counts the rows that would be inserted now.
 
     Example: lancewal table load exports/ --name orders-2026 --duplicates last
     """
@@ -79,7 +79,7 @@ def command(
 
 
 def began_text(name: str, began: LoadRecord) -> str:
-    """Return a sentence for people that says when a load began."""
+    """Return the sentence that says when a load began."""
     return f"load {name} began at {utc_text(began.began_at_ms)}: keys that Kafka has deleted since stay deleted"
 
 

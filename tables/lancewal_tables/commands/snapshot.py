@@ -27,7 +27,7 @@ NameArgument = Annotated[str, typer.Argument(help="Name of the snapshot.", show_
 
 @dataclass(frozen=True, slots=True)
 class TablesAsked(SettingsAsked):
-    """Options of a command that is about one table or several."""
+    """Options of a command for one or several tables."""
 
     table: Annotated[list[str] | None, typer.Option("--table", "-t", help=TABLE_HELP, metavar="ADDRESS")] = None
 

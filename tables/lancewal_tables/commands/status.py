@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from lancewal_core.table.contract import Contract
 
 WATCH_S = 2.0
-"""Seconds between two looks.  A person sees no difference sooner, and each look reads the whole state of the table."""
+"""Seconds between two reads of the status with ``--watch``.  Each reads the whole state of the table, so the interval
+is not shorter."""
 _CLEAR = "\x1b[H\x1b[2J"
 
 
@@ -46,16 +47,16 @@ def command(
         ),
     ] = None,
 ) -> None:
-    """Show the positions of every partition, from Kafka to a reader, and name the first step that does not move.
+    """Show the positions of every partition, from Kafka to a reader, and name the first step at which records stop.
 
     Exit code 1: there is a problem to report. A partition that does not move although records wait is a problem. A
-    partition none of whose newest records became a row is a problem too, however many older records did. A lost or
-    damaged object that strong reads need is also a problem. A topic without records, an operator's pause, and rows
-    that wait for their seal or merge are not problems. To find out why ingest stopped a partition, look at its log,
-    `/readyz` or `/status`.
+    partition is also a problem if none of its newest records became a row, even if older records did. A lost or damaged
+    object that strong reads need is also a problem. A topic without records, an operator's pause, and rows that wait
+    for their seal or merge are not problems. To find out why ingest stopped a partition, look at the log of the ingest
+    process, or at its `/readyz` or `/status`.
 
     The output names what the command did not check, and what it cannot find out. With PARTITION, problems of other
-    partitions do not count. Problems of the whole table count, and so does everything that strong reads need.
+    partitions do not count, unless they prevent strong reads. Problems of the whole table count.
 
     Example: lancewal status -t s3://lake/orders
     """
@@ -92,9 +93,10 @@ def watched(
     clear: bool,
     stopping: Callable[[], bool] = lambda: False,
 ) -> None:
-    """Print the result of ``look`` every ``WATCH_S`` seconds until ``stopping``.
+    """Print the status that ``look`` returns, every ``WATCH_S`` seconds until ``stopping`` returns True.
 
-    As JSON, each result is an object on one line.  ``clear``: clear the screen before each result."""
+    As JSON, each result is an object on one line.  ``clear``: clear the screen before each result.
+    """
     while not stopping():
         status = look()
         if output is Output.JSON:
@@ -160,7 +162,8 @@ def _why_1(problems: int) -> str:
 
 
 def _diagnosis(found: Diagnosis) -> list[str]:
-    """Return lines that say at which step the table's records stop, and what to do."""
+    """Return one line with the step at which the table's records stop, and, if there is something to do, a line with
+    that."""
     return [
         f"state     {found.state} at {found.step}: {found.kind}: {one_line(found.message)}",
         *([f"do        {one_line(found.do)}"] if found.do else []),

@@ -79,10 +79,11 @@ def moved(
     former: Annotated[str, typer.Option("--from", help="Place of the original, as `lancewal table show` prints it.")],
     cut: CutsOption = None,
 ) -> None:
-    """Register a table whose folder was moved or copied to `table.uri`. It becomes a table of its own, with all its content.
+    """Register a table whose folder was moved or copied to `table.uri`. It becomes a table of its own, with all content
+    of the folder.
 
     Neither ingest nor flusher may have run on the table while it was copied.  Earlier receipts are no longer accepted.
-    Kept cuts do not find a table that was moved: name each that holds it by --cut.
+    Kept cuts do not find a table that was moved: name each cut that holds the table by --cut.
 
     Example: lancewal table moved --from s3://old/orders
     """
@@ -216,15 +217,14 @@ def alter(
     ] = None,
     dry_run: DryRunOption = False,
 ) -> None:
-    """Change the table's contract. Change its columns, when rows expire, how long data is kept, or what becomes of records
-    that are not rows. Or, once everything is merged, take up partitions that were added to the topic, or a topic that was
-    made again.
+    """Change the table's contract. Change its columns, when rows expire, how long data is kept, or what becomes of
+    records that are not rows. Or, once all records are merged, add new partitions of the topic, or name a topic that
+    was deleted and recreated.
 
-    Running services take up columns, policies (`--on`, `--dead-letter-topic`), the format of values (`--format-value`),
-    schemas of keys (`--key-form`) and the consumer group (`--group`) without a restart. After any other change restart
-    ingest and flusher.
-    --dry-run makes the same checks, and shows the terms before and after. With `-o json` it shows both contracts,
-    as `before` and `after`.
+    Running services follow some changes without a restart: columns, policies (`--on`, `--dead-letter-topic`), the
+    format of values (`--format-value`), schemas of keys (`--key-form`), the consumer group (`--group`). After any other
+    change restart ingest and flusher.  --dry-run makes the same checks, and shows the terms before and after.  With `-o
+    json` it shows both contracts, as `before` and `after`.
 
     Example: lancewal table alter --on misrouted=dead-letter
     """
@@ -293,8 +293,8 @@ def drop(
 ) -> None:
     """Drop the table. Its services end with an error within 10 s. `lancewal table undrop` restores the table.
 
-    Nothing is deleted at first. Once the grace period of the contract is over, run the command again: it asks, and deletes
-    the table's objects. Its contracts stay, and say that the table was dropped.
+    Nothing is deleted at first. Once the grace period of the contract is over, run the command again: it asks, and
+    deletes the table's objects. The contracts stay, and say that the table was dropped.
 
     Example: lancewal table drop -t s3://lake/orders
     """
@@ -338,9 +338,10 @@ def drop(
 
 @app.command()
 def undrop(asked: Asked) -> None:
-    """Take back that the table was dropped, until its objects are deleted. Then start its services again.
+    """Bring a dropped table back into use, unless its objects are being deleted. Start its services afterwards.
 
-    Nothing that was durable is lost. Ingest takes the records that came meanwhile from Kafka.
+    Nothing that was durable is lost. Ingest consumes the records that were produced meanwhile, as far as Kafka still
+    has them.
 
     Example: lancewal table undrop -t s3://lake/orders
     """
@@ -368,7 +369,7 @@ def _undropped_text(settings: Settings, undropped: UndroppedTable) -> str:
 
 
 def _called(settings: Settings, contract: Contract) -> str:
-    """Return the table's name, if it has one, and its address."""
+    """Return a text with the table's name, if it has one, and its address."""
     uri = one_line(settings.table.uri)
     return uri if contract.name is None else f"{contract.name} at {uri}"
 
@@ -413,7 +414,7 @@ def _contract(settings: Settings) -> Contract:
 
 
 def _report_drop(contract: Contract, asked: Asked, text: str, number: int = 0, *, dry_run: bool = False) -> None:
-    """Report a drop.  ``number``: objects that were deleted."""
+    """Report a drop.  ``number``: number of objects that were deleted."""
     said = {
         "table_uuid": contract.table_uuid,
         "version": contract.version,
@@ -424,7 +425,7 @@ def _report_drop(contract: Contract, asked: Asked, text: str, number: int = 0, *
 
 
 def _tell_of_columns(before: Contract, after: Contract, changes: Sequence[Change]) -> None:
-    """Print what the contract alone does not show, to stderr: that nothing was to be done, and names that moved."""
+    """Print to stderr that there was nothing to do, and a warning for each name that stands for another field now."""
     from lancewal_core.table.columns.changes import Adopted
 
     if after.version == before.version:
@@ -449,7 +450,7 @@ def _warn(text: str) -> None:
 
 
 def _show(contract: Contract, asked: Asked, *, dry_run: bool = False) -> None:
-    """Report a contract.  ``dry_run``: the table does not exist yet, so its identity and column ids are left out."""
+    """Report a contract.  ``dry_run``: the contract is not stored, so its table uuid and field ids are left out."""
     said = contract.model_dump(mode="json")
     if dry_run:
         del said["table_uuid"], said["making"]

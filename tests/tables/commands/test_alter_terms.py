@@ -67,7 +67,7 @@ def test_terms() -> None:
         (
             {"on": ["misrouted=dlq"]},
             "--on misrouted=dlq: expected one of bad-record, wrong-format, unknown-schema, other-record, misrouted, truncate, "
-            "unavailable-value, unknown-column, then = and one of stop",
+            "unavailable-value, unknown-column, and POLICY one of stop",
         ),
         (
             {"on": ["unknown=stop"]},
@@ -78,8 +78,8 @@ def test_terms() -> None:
         ({"letters": " "}, "expected the name of a topic"),
         ({"letters": ".."}, "expected the name of a topic"),
         ({"letters": "t" * 250}, "expected the name of a topic: 1 to 249"),
-        ({"on": ["unknown-column=stop"]}, "then = and one of reject, ignore, add"),
-        ({"on": ["wrong-format=ignore"]}, "then = and one of stop, dead-letter"),
+        ({"on": ["unknown-column=stop"]}, "and POLICY one of reject, ignore, add"),
+        ({"on": ["wrong-format=ignore"]}, "and POLICY one of stop, dead-letter"),
         ({"on": ["misrouted=stop", "misrouted=ignore"]}, "misrouted is given twice"),
         ({"form": "4294967296"}, "--key-form '4294967296': expected a schema's number from 1 to 2"),
         ({"form": "id-0"}, "expected a schema's number"),
