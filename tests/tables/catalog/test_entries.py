@@ -286,7 +286,9 @@ def test_a_registration_that_is_killed_is_repeated(lake: Lake, tmp_path: Path, m
 
 def test_a_table_has_one_name(lake: Lake, tmp_path: Path) -> None:
     lake.attach(tmp_path / "orders", "shop.orders")
-    with pytest.raises(TableExists, match=r"is shop\.orders in the catalog .*lancewal catalog forget shop\.orders"):
+    with pytest.raises(
+        TableExists, match=r"has the name shop\.orders in the catalog .*lancewal catalog forget shop\.orders"
+    ):
         lake.register("crm.orders", tmp_path / "orders")
     assert forget_table(lake.catalog, "shop.orders").uri == str(tmp_path / "orders")
     assert open_table(tmp_path / "orders").count_rows() == 3

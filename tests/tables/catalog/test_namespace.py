@@ -101,7 +101,7 @@ def test_the_rules_of_registration_hold(postgres: PostgresServer, tmp_path: Path
     found = catalog.table("shop.orders")
     assert found is not None
     assert (contract.name, found.table_uuid) == ("shop.orders", contract.table_uuid)
-    with pytest.raises(ns.TableAlreadyExistsError, match=r"is shop\.orders in the catalog"):
+    with pytest.raises(ns.TableAlreadyExistsError, match=r"has the name shop\.orders in the catalog"):
         register("crm.orders", orders)
     shutil.copytree(orders, tmp_path / "copy")
     with pytest.raises(ns.InvalidInputError, match=r"lancewal table moved --from"):

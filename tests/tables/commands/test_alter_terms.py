@@ -66,12 +66,13 @@ def test_terms() -> None:
         ({"window": "500ms"}, "--history-window 500ms: .*whole seconds"),
         (
             {"on": ["misrouted=dlq"]},
-            "--on misrouted=dlq: expected one of bad-record, wrong-format, unknown-schema, other-record, misrouted, truncate, "
+            "--on misrouted=dlq: expected KIND=POLICY. KIND is one of bad-record, wrong-format, unknown-schema, "
+            "other-record, misrouted, truncate, "
             "unavailable-value, unknown-column, and POLICY one of stop",
         ),
         (
             {"on": ["unknown=stop"]},
-            "--on unknown=stop: expected one of bad-record, wrong-format, unknown-schema, other-record, misrouted",
+            "--on unknown=stop: expected KIND=POLICY. KIND is one of bad-record, wrong-format",
         ),
         ({"on": ["misrouted"]}, "--on misrouted: expected"),
         ({"letters": "dead\nletters"}, r"--dead-letter-topic 'dead\\nletters': expected the name of a topic"),
