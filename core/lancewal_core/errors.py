@@ -27,7 +27,8 @@ ASKS_FOR_A_PERSON = 2
 MAY_PASS = 3
 DAMAGED = 4
 BUG = 5
-"""Exit codes.  1: the command ran and found a problem.  5: an error that is not lancewal's own."""
+"""Exit code of a command that ends by an error that is not lancewal's own.  Codes 2 to 4 are those of lancewal's
+errors, by branch.  Code 1 means that the command ran and found a problem."""
 
 ATTACH_A_COPY = (
     "copy the table's rows, not its folder, into a new Lance table and make that one a lancewal table "
@@ -87,7 +88,8 @@ def kind_of(error: Exception) -> str:
 
 
 def or_error(call: Callable[[], T]) -> T | LancewalError:
-    """Return the result of the call, or the ``LancewalError`` that it raises: the answer for one item of a batch call."""
+    """Return the result of the call, or the ``LancewalError`` that it raises: the answer for one item of a batch
+    call."""
     try:
         return call()
     except LancewalError as error:
@@ -95,7 +97,7 @@ def or_error(call: Callable[[], T]) -> T | LancewalError:
 
 
 def or_corrupt(call: Callable[[], T]) -> T | Corrupt:
-    """Return the result of the call, or the fault of a stored object that it raises."""
+    """Return the result of the call, or the ``Corrupt`` that it raises.  Any other error is raised."""
     try:
         return call()
     except Corrupt as error:
@@ -197,7 +199,7 @@ class CommitUnknown(Retry):
 
 
 class SparkJobFailed(Retry):
-    """Spark gave up a job, or could not be reached; the message has its reason."""
+    """Spark gave a job up, or could not be reached.  The message has the reason."""
 
 
 class RewriteFailed(Retry):
@@ -230,7 +232,7 @@ class PlanRetriesExhausted(Refresh):
 
 
 class StoreInconsistent(Refresh):
-    """A listing or a probe showed an older state than one that is known to exist."""
+    """A listing or a read of the store showed an older state than one that is known to exist."""
 
 
 # -- somebody else owns it -------------------------------------------------------------------------------------
@@ -325,7 +327,7 @@ class TableDropped(ActionNeeded):
 
 
 class NotALancewalTable(ActionNeeded):
-    """A Lance table without a contract: ``lancewal table attach`` makes it one."""
+    """The Lance table has no contract.  ``lancewal table attach`` makes it a lancewal table."""
 
 
 class OtherGroup(ActionNeeded):
@@ -365,7 +367,7 @@ class RegionConflict(ActionNeeded):
 
 
 class BadRecord(ActionNeeded):
-    """A bad record under the policy ``stop``."""
+    """A record is bad, and the policy ``stop`` stops its partition."""
 
 
 class WrongFormat(ActionNeeded):
@@ -393,11 +395,11 @@ class TooManySchemas(ActionNeeded):
 
 
 class RecordsUnreadable(ActionNeeded):
-    """Records in Kafka that its client cannot unpack, or that fail their checksum."""
+    """Kafka has records that its client cannot unpack, or that fail their checksum."""
 
 
 class DeadLetterRefused(ActionNeeded):
-    """The dead-letter topic refuses a letter for its size, even without the record's content."""
+    """The dead-letter topic refuses a dead letter for its size, even without the record's content."""
 
 
 class DuplicateKeys(ActionNeeded):
@@ -425,11 +427,11 @@ class MergedPositionUnknown(ActionNeeded):
 
 
 class MergeUnproven(ActionNeeded):
-    """A merge landed, but table versions before it were removed, and one of them could hold another merge."""
+    """A merge landed, but a clean-up has removed table versions before it.  One of these could hold another merge."""
 
 
 class VersionGone(ActionNeeded):
-    """The table version was removed by a clean-up, or there was no table yet at the time asked for."""
+    """The table version was removed by a clean-up, or the table did not exist yet at the time asked for."""
 
 
 class OutsideHistoryWindow(ActionNeeded):

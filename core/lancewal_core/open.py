@@ -1,7 +1,7 @@
-"""Opening a table by its address, or by the settings of a service, which adds checks.
+"""Open a table by its address for reading, or by the settings of a service, which adds checks.
 
-``Address`` gives the store and the Lance table at an address without checking them.  ``open_at`` opens a lancewal table
-for reading, ``open_by`` one to work on.
+``Address`` gives the store and the Lance table at an address without checking them.  ``open_at`` opens a lancewal
+table for reading, ``open_by`` one to work on.
 """
 
 from __future__ import annotations
@@ -42,9 +42,10 @@ class Address:
     """Address of a table, and the options to reach it."""
 
     uri: str
-    """The address, which is completed by the account of Azure that the options name."""
+    """Address of the table.  An address in Azure without a storage account gets the account of ``options`` or the
+    environment."""
     options: Mapping[str, str] | None = field(default=None, repr=False)  # may hold a store's secret
-    """Lance's storage options."""
+    """Lance's storage options, by name; None: no options."""
     base_paths: BasePaths = "refuse"
 
     def __post_init__(self) -> None:
@@ -52,9 +53,10 @@ class Address:
 
     @staticmethod
     def of(settings: Settings, uri: str | None = None) -> Address:
-        """Return the address of ``uri``, by default of ``table.uri``, with the storage options of the settings.
+        """Return the address ``uri``, by default ``table.uri``, with the storage options of the settings.
 
-        ``InvalidSettings``: ``table.uri`` is needed, and not set."""
+        Raises ``InvalidSettings`` if neither is set.
+        """
         if not uri:
             settings.need("table.uri")
         return Address(uri or settings.table.uri, settings.storage.options, settings.table.base_paths)
