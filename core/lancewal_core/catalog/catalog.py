@@ -1,14 +1,15 @@
-"""The door to a catalog, which each kind of catalog keeps, and the changes that are made through it.
+"""The interface that each kind of catalog implements, and the changes that are made through it.
 
 Guarantees of a ``StoredCatalog``
- 1. ``tables`` shows all entries as they were at one moment.  ``cuts`` shows each cut as it was at one moment of the call.
-    ``Corrupt`` names an entry or a cut that cannot be read.  Until it is mended nobody knows which tables kept cuts hold.
- 2. A swap succeeds (``True``) if the catalog held ``instead_of`` right before, and now holds ``new``.  ``None`` is no entry.
-    Otherwise it changes nothing and returns ``False``.  Entries are compared by their ``write_id``, which is new for each
-    version.
+ 1. ``tables`` shows all entries as they were at one moment.  ``cuts`` shows each cut as it was at one moment of the
+    call.  ``Corrupt`` names an entry or a cut that cannot be read.  Until it is repaired nobody knows which tables kept
+    cuts hold.
+ 2. ``swap_table`` and ``swap_cut`` replace ``instead_of`` by ``new`` and return ``True`` if the catalog held
+    ``instead_of`` right before.  ``None`` stands for no entry.  Otherwise they change nothing and return ``False``.
+    Entries are compared by their ``write_id``, which is new for each version.
  3. A lost reply is recognised: a repeated swap returns ``True`` if the catalog holds ``new``.  ``CatalogUnavailable`` or
-    ``StoreUnavailable``: no answer came, and the swap may still be done.  After
-    ``CatalogRefused`` and each ``ActionNeeded`` nothing is changed.
+    ``StoreUnavailable``: no answer came, and the swap may still be done.  After ``CatalogRefused`` and each other
+    ``ActionNeeded`` nothing is changed.
  4. A read after a swap that has returned shows its result, or a later one.
 
 A catalog does not check the tables that it names.
@@ -26,7 +27,8 @@ from lancewal_core.errors import CatalogRefused, CutMissing, InvalidInput, Table
 from lancewal_core.names.words import cut_name
 
 TRIES_MAX = 20
-"""Most refusals of a swap while the entry that it names is shown.  Another client's change may be taken back in between."""
+"""Most refusals in a row of a swap, while the catalog shows the entry that the swap expects.  A single refusal is
+possible: another client may have changed the entry and changed it back."""
 
 
 class StoredCatalog(Protocol):
@@ -148,9 +150,9 @@ def change_table(
 ) -> TableEntry | None:
     """Replace the entry of a table by the result of ``decide``, and return the new entry.  None stands for no entry.
 
-    ``decide`` may raise.  It is called again if another process has changed the entry meanwhile.  An unchanged entry is
-    not written.  Raises ``CatalogRefused`` if the catalog refuses the change although it still shows the expected
-    entry.
+    ``decide`` gets the present entry.  It may raise, and is called again if another process has changed the entry
+    meanwhile.  An unchanged entry is not written.  Raises ``CatalogRefused`` if the catalog refuses the change again
+    and again, although it still shows the expected entry.
     """
     seen, tries = None, 0
     while tries < TRIES_MAX:
@@ -161,6 +163,7 @@ def change_table(
             return new
     shown = "no such entry" if seen is None else f"it at {seen.uri}"
     raise CatalogRefused(
-        f"the catalog {catalog.where} refused {TRIES_MAX} times to change the entry of {name}, and shows {shown}. The entry "
-        "was not changed. Correct the server: it may choose the names of folders in its root itself"
+        f"the catalog {catalog.where} refused {TRIES_MAX} times to change the entry of {name}, and still shows "
+        f"{shown}. The entry was not changed. Perhaps the server itself chooses the folders of tables in its root. "
+        """Switch that off (pylance's server: dir_listing_enabled: "false")"""
     )

@@ -27,8 +27,8 @@ _WHERE_MAX = 4_096
 _RECEIPT_MAX = 32 << 20
 _Whole = Annotated[int, Field(ge=0, le=WHOLE_MAX)]
 Holds = Literal["positions", "transactions"]
-"""``positions``: each table has the records up to its positions.  ``transactions``: no transaction of the source is cut in
-two either."""
+"""Guarantee of a cut.  ``positions``: each table has the records up to its positions.  ``transactions``: the cut also
+contains each transaction of the source whole, or not at all."""
 
 
 def snapshot_name(name: str, write_id: str) -> str:
@@ -62,18 +62,20 @@ class Cut(CatalogRecord):
     name: Annotated[str, AfterValidator(cut_name)]
     moving: bool
     number: Annotated[int, Field(ge=1, le=WHOLE_MAX)] = 1
-    """Counts the publications of a moving cut; 1 for a kept one."""
+    """Number of the publication of a moving cut, from 1; 1 for a kept cut."""
     holds: Holds = "positions"
     tables: Annotated[dict[TableName, CutTable], Field(min_length=1)]
     asked_ms: _Whole
-    """When the ends of the topics were asked for, or the durable positions were read; in milliseconds since 1970."""
+    """Time when the ends of the topics were asked for, or the durable positions were read, in milliseconds since
+    1970."""
     took_ms: _Whole
-    """Milliseconds that this round took.  Two tables may differ by records of this time."""
+    """Milliseconds from the first question for positions to the last answer.  The positions of two topics may be that
+    far apart in time."""
     made_ms: _Whole
     until_ms: _Whole | None = None
     """Time from which on garbage collection drops the snapshots of a kept cut; None: never."""
     left_out: dict[TableName, str] = Field(default_factory=dict)
-    """Tables that were asked for and are not in a moving cut, each with the reason."""
+    """Tables that were asked for and are not in this moving cut, each with the reason."""
     write_id: Word
     """Differs in every version of every cut."""
 
@@ -90,7 +92,7 @@ class CutNote(StoredVersion):
     cut: Annotated[str, AfterValidator(cut_name)]
     """Name of the cut."""
     write_id: Word
-    """Id of the cut's record, also of one that was never written."""
+    """``Cut.write_id`` of the cut's record.  That record was perhaps never written."""
     catalog: Annotated[str, Field(max_length=_WHERE_MAX)]
     """Address of the catalog, without secrets, for which the cut was made."""
     table: TableName
@@ -106,7 +108,7 @@ class CutNote(StoredVersion):
         return self.model_dump_json()
 
     def record(self, tables: Mapping[str, CutTable], snapshots: Collection[Snapshot]) -> Cut:
-        """Return the record of the kept cut.  ``snapshots``: those of all its tables."""
+        """Return the record of the kept cut, from its ``tables`` and the ``snapshots`` of all of them."""
         return Cut(
             name=self.cut,
             moving=False,

@@ -4,17 +4,18 @@ All entries of tables are one object, a new version for each change (``store.ver
 its name.  A moving cut is a family of versions under its name; one that was dropped has a newest version without a cut.
 All lie below ``_lancewal/catalog/`` in the root.
 
-Guarantees, beside those of the door
- 1. A known version costs one GET to look for a newer one.  A kept cut costs one GET, and a moving one that is known two.
+Guarantees, besides those of ``catalog``
+ 1. If a version is known, the search for a newer one costs one GET.  Reading a kept cut costs one GET, and reading a
+    moving cut of which a version is known two.
  2. Old versions are deleted with every fiftieth change.  The newest hundred stay, and those of the last hour by the store's
     clock.  A failed deletion does not fail the change, so a role that may not delete keeps all versions.
     A process that was paused for long may find no successor of the version that it knows, though there are newer ones.
-    A version is known for ``_KNOWN_MS`` only.  A swap that took longer counts if a listing shows it as the newest.
+    So a version is known for ``_KNOWN_MS`` only.  A swap that took longer counts if a listing shows it as the newest.
  3. A kept cut is compared, and then deleted.  Two people who drop a cut at once, while a third makes it again, may lose the
     third's record.  Its snapshots stay, and ``lancewal catalog rebuild`` brings it back.
- 4. A name is taken by a kept cut or by a moving one.  Whoever makes one of them then looks for the other, and takes its own
-    back if it finds that one.  So of two that are made at once, both may fail.  A process that dies before it looks leaves
-    both, and ``cut`` shows the kept one.
+ 4. A name is taken by a kept cut or by a moving one.  A process that makes one then looks for the other.  If
+    it finds the other, it deletes its own.  So if both are made at once, both may fail.  A process that dies before it
+    looks leaves both, and ``cut`` shows the kept one.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ _KEPT_MS = 3600 * 1000
 """Time that a version stays after a newer one, in milliseconds: longer than any read takes."""
 _DELETED_EVERY = 50
 _KNOWN_MS = 600 * 1000
-"""Time for which a version is known, in milliseconds: well below that for which all versions stay."""
+"""Time in milliseconds for which a version counts as known: well below ``_KEPT_MS``."""
 _NONE = "none"
 V = TypeVar("V", bound="_Stored")
 
@@ -60,7 +61,7 @@ V = TypeVar("V", bound="_Stored")
 class _Stored(CatalogRecord):
     format: Version1 = 1
     write_id: Word
-    """Differs in every version: tells a lost reply from a lost race."""
+    """Differs in every version.  By it a writer tells a lost reply from a lost race."""
 
 
 class _Tables(_Stored):
@@ -71,7 +72,7 @@ class _Tables(_Stored):
 
 
 class _Moving(_Stored):
-    """One version of a moving cut; None: it was dropped."""
+    """One version of a moving cut.  ``cut`` is None if the cut was dropped."""
 
     what = "cut"
     cut: Cut | None = None
@@ -106,7 +107,7 @@ class DirectoryCatalog:
 
     def swap_table(self, name: str, instead_of: TableEntry | None, new: TableEntry | None) -> bool:
         if new is not None and new.name != name:
-            raise AssertionError("an entry is stored under its own name")
+            raise AssertionError(f"the entry of table {new.name!r} was to be stored under another name: {name!r}")
 
         def decide(version: Version | None) -> _Tables | None:
             tables = self._list(version).tables
@@ -117,8 +118,8 @@ class DirectoryCatalog:
                 after[name] = new
             if len(after) > TABLES_MAX:
                 raise InvalidInput(
-                    f"the catalog {self.where} has {TABLES_MAX} tables, which is the most: forget one before (`lancewal "
-                    "catalog forget NAME`), or add the table to another catalog"
+                    f"the catalog {self.where} has {TABLES_MAX} tables, the most that it can have: first forget one "
+                    "(`lancewal catalog forget NAME`), or add the table to another catalog"
                 )
             return _Tables(write_id=self._new_id(), tables=after)
 
@@ -139,7 +140,9 @@ class DirectoryCatalog:
         found = _Tables.decode(version.data, where)
         for name, entry in found.tables.items():
             if entry.name != name:
-                raise ObjectCorrupt(f"{where}: the entry of {name} has the name {entry.name}", object=where)
+                raise ObjectCorrupt(
+                    f"{where} is corrupt: the entry of table {name!r} has the name {entry.name!r}", object=where
+                )
         self._decoded = version.version, found
         return found
 
@@ -158,15 +161,15 @@ class DirectoryCatalog:
 
     def swap_cut(self, name: str, instead_of: Cut | None, new: Cut | None) -> bool:
         if {name} != {cut.name for cut in (instead_of, new) if cut is not None}:
-            raise AssertionError("a cut is stored under its own name")
+            raise AssertionError(f"another cut was to be stored under the name {name!r}")
         moves = {cut.moving for cut in (instead_of, new) if cut is not None}
         if len(moves) != 1:
-            raise AssertionError("a cut stays kept or moving")
+            raise AssertionError(f"cut {name!r} was to change between kept and moving")
         return self._swap_moving(name, instead_of, new) if moves == {True} else self._swap_kept(name, instead_of, new)
 
     def _swap_kept(self, name: str, instead_of: Cut | None, new: Cut | None) -> bool:
         if instead_of is not None and new is not None:
-            raise AssertionError("a kept cut is never changed")
+            raise AssertionError(f"the kept cut {name!r} was to be changed")
         found, key = self.cut(name), paths.kept_cut(name)
         if not _same(found, new):
             if not _same(found, instead_of):
@@ -249,7 +252,8 @@ class DirectoryCatalog:
         return version if abs(now_ms - at_ms) <= _KNOWN_MS else None
 
     def _delete_old(self, family: Family, newest: int) -> None:
-        """Delete old versions in ascending order, never version 1 and never the newest (``store.versioned``)."""
+        """With every fiftieth version, delete old versions in ascending order.  Version 1, the newest hundred and
+        those of the last hour stay (guarantee 2)."""
         if newest % _DELETED_EVERY:
             return
         with suppress(LancewalError):  # the change is made; the next time will do
@@ -276,5 +280,5 @@ def _same(found: TableEntry | Cut | None, wanted: TableEntry | Cut | None) -> bo
 
 def _checked(cut: Cut, name: str, key: str) -> Cut:
     if cut.name != name:
-        raise ObjectCorrupt(f"{key}: the cut has the name {cut.name[:100]}", object=key)
+        raise ObjectCorrupt(f"{key} is corrupt: the cut has the name {cut.name[:100]!r}", object=key)
     return cut

@@ -38,13 +38,14 @@ class TableEntry(CatalogRecord):
     uri: Annotated[str, Field(min_length=1, max_length=_URI_MAX)]
     """Address of the table's folder, without secrets."""
     table_uuid: Word | None
-    """Id of the table in its contract when the entry was written; None: the catalog tells neither it nor topic and group."""
+    """Id of the table in its contract when the entry was written.  None: this catalog stores neither the id nor topic
+    and group."""
     topic: Annotated[str, Field(max_length=_TEXT_MAX)]
     group_id: Annotated[str, Field(max_length=_TEXT_MAX)] | None = None
     """Consumer group that takes the table's records; None: the contract names none."""
     state: TableState = "active"
     changed_ms: Annotated[int, Field(ge=0, le=WHOLE_MAX)]
-    """When the entry was written, in milliseconds since 1970."""
+    """Time when the entry was written, in milliseconds since 1970."""
     write_id: Word
     """Differs in every version of every entry.  Two entries are the same version if it is equal."""
 

@@ -24,7 +24,8 @@ def may_be_name(text: str) -> bool:
 
 
 def address_of(catalog: StoredCatalog, text: str, *, dropped: bool = False) -> str:
-    """Return the address of the table with the name ``text``.  Raises ``TableUnknown`` if there is none (guarantee 3)."""
+    """Return the address that ``text`` means: ``text`` itself, or the address of the table with this name.  Raises
+    ``TableUnknown`` if it is neither (guarantee 3).  ``dropped`` also accepts the name of a dropped table."""
     if not may_be_name(text):
         return text
     entry = catalog.table(text) if is_table_name(text) else None
@@ -40,7 +41,7 @@ def address_of(catalog: StoredCatalog, text: str, *, dropped: bool = False) -> s
 
 
 def known_address(catalog: StoredCatalog, text: str, *, dropped: bool = False) -> str:
-    """Return the address of the table with the name ``text``.  If ``text`` is no table's name, return ``text`` itself."""
+    """Return what ``address_of`` returns.  If that raises ``TableUnknown``, return ``text`` itself."""
     try:
         return address_of(catalog, text, dropped=dropped)
     except TableUnknown:

@@ -1,7 +1,8 @@
 """A catalog in PostgreSQL, which SQL tools read too.
 
-Guarantees, beside those of the door
- 1. Each call is one statement, and one more on a new connection.  A deletion that finds nothing to delete is two.
+Guarantees, besides those of ``catalog``
+ 1. Each call is one statement, and one more on a new connection.  A deletion that finds nothing to delete is two
+    statements.
     ``connections`` has the time limits.
  2. ``CatalogRefused``: the schema is missing, newer than this release, or older than the release before.
  3. Nothing that the protocol promises lies here.  A server that lost its last commits may confirm a swap a second time.
@@ -23,7 +24,7 @@ from lancewal_core.errors import ObjectCorrupt
 
 D = TypeVar("D", TableEntry, Cut)
 _TIMELINE = slice(0, 8)
-"""Place of the timeline in the name of a file of PostgreSQL's log."""
+"""Place of the timeline in the name of a file of PostgreSQL's write-ahead log."""
 
 
 class PostgresCatalog:
@@ -58,7 +59,7 @@ class PostgresCatalog:
 
     def swap_cut(self, name: str, instead_of: Cut | None, new: Cut | None) -> bool:
         if instead_of is not None and new is not None and not (instead_of.moving and new.moving):
-            raise AssertionError("a kept cut is never changed, and a cut stays kept or moving")
+            raise AssertionError(f"cut {name!r}: a kept cut was to be changed, or kept and moving were to change")
         return _swap(self._cuts, name, instead_of, new)
 
     def _entry(self, name: str, text: str) -> TableEntry:
@@ -76,7 +77,8 @@ class PostgresCatalog:
         return Server(system, int(file[_TIMELINE], 16))
 
     def reported_to(self, table_uuid: str) -> Server | None:
-        """Return the server that received the newest report about a table; None if there is no report."""
+        """Return the server that received the newest report about a table.  None: there is no report, or it does not
+        tell the server."""
         statement = b"SELECT system_identifier, timeline FROM lancewal.reports WHERE table_uuid = %s"
         rows = self._connections.run(statement, (table_uuid,))
         return Server(*rows[0]) if rows and None not in rows[0] else None
@@ -96,7 +98,7 @@ class PostgresCatalog:
 
 def _swap(rows: Documents, name: str, instead_of: D | None, new: D | None) -> bool:
     if new is not None and new.name != name:
-        raise AssertionError("an entry or a cut is stored under its own name")
+        raise AssertionError(f"an entry or cut named {new.name!r} was to be stored under another name: {name!r}")
     before = None if instead_of is None else instead_of.write_id
     document = None if new is None else Document(new.write_id, new.encode().decode())
     return rows.swap(name, before, document)
@@ -104,5 +106,5 @@ def _swap(rows: Documents, name: str, instead_of: D | None, new: D | None) -> bo
 
 def _checked(found: D, name: str, where: str) -> D:
     if found.name != name:
-        raise ObjectCorrupt(f"{where}: it has the name {found.name[:NAME_MAX]}", object=where)
+        raise ObjectCorrupt(f"{where} is corrupt: it has the name {found.name[:NAME_MAX]!r}", object=where)
     return found

@@ -10,9 +10,9 @@ class Server:
     """Identity of a PostgreSQL server.  If it changes, a failover may have lost the newest entries."""
 
     system: int
-    """System identifier: another one is another cluster."""
+    """System identifier.  Another one is another cluster."""
     timeline: int
-    """Timeline of the log: a replica that was promoted begins a new one."""
+    """Timeline of the server's write-ahead log.  A replica that is promoted begins a new one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +22,6 @@ class TableReport:
     table_uuid: str
     merged_version: int
     merged_ms: int | None
-    """When the newest merged rows became durable, in milliseconds since 1970; None: unknown."""
+    """Time when the newest merged rows became durable, in milliseconds since 1970; None: unknown."""
     lag_s: float
     """Age of the oldest rows that are flushed and not merged, in seconds; 0: none wait."""

@@ -1,17 +1,17 @@
-"""A catalog that is somebody else's server of Lance Namespace, spoken to over REST.
+"""A catalog behind a server of Lance Namespace that lancewal does not run, over REST.
 
 The server keeps a table's name and address.  Names lie in its root namespace, as in Lance's directory namespace.
 
-Guarantees, fewer than those of the door
- 1. An entry's version is its address, as a place (``store.address``).  The server does not tell the other facts of an
-    entry: its ``table_uuid`` is None.
+Guarantees, fewer than those of ``catalog``
+ 1. The ``write_id`` of an entry follows from its address, as a place (``store.address``).  The server does not tell the
+    other facts of an entry: its ``table_uuid`` is None.
  2. Adding a name and removing one are each one request, which the server decides.
  3. A swap to another address reads, removes and adds.  In between the name is missing, and another client's swap may be
     lost.  An entry with the state ``dropped`` is removed.
  4. ``tables`` asks once for each page of names and once for each table, so it shows no single moment.  A listing that has
     no end is an error.
- 5. A table whose versions the server manages is refused by name, because lancewal commits by address.  ``tables`` leaves it
-    out.
+ 5. If the server manages the versions of a table, ``table`` raises ``CatalogRefused``, because lancewal commits by
+    address.  ``tables`` leaves such a table out.
  6. Cuts lie in ``root``, as in a directory.  Without a root there are none.
 
 A request takes at most ``REQUEST_S`` seconds, and is not repeated.
@@ -48,7 +48,7 @@ from lancewal_core.store.address import place_of
 REQUEST_S = 5.0
 """Time limit for a request and its answer, in seconds."""
 PAGES_MAX = 10_000
-"""Most pages of one listing."""
+"""Most pages of one listing of names.  A server that gives more has a listing without end."""
 _ROOT = "$"
 """The root namespace in a request's path: the delimiter alone."""
 _NOT_FOUND, _CONFLICT = 404, 409
@@ -112,14 +112,14 @@ class RestCatalog:
         entry, managed = found
         if managed:
             raise CatalogRefused(
-                f"the server {self.where} manages the versions of the table {name}. lancewal commits by address: end that for "
-                "this table"
+                f"the server {self.where} manages the versions of table {name}, but lancewal commits by address. Switch "
+                "managed versions off for this table"
             )
         return entry
 
     def swap_table(self, name: str, instead_of: TableEntry | None, new: TableEntry | None) -> bool:
         if new is not None and new.name != name:
-            raise AssertionError("an entry is stored under its own name")
+            raise AssertionError(f"the entry of table {new.name!r} was to be stored under another name: {name!r}")
         if new is not None and new.state == "dropped":
             new = None
         found = self.table(name)
@@ -198,7 +198,8 @@ class RestCatalog:
     # -- requests -------------------------------------------------------------------------------------------------
 
     def _ask(self, request: Callable[[], T], *, conflicts: bool = False) -> T | None:
-        """Return the answer; None if the server has no such table.  With ``conflicts``, None also if it has one already."""
+        """Return the answer; None if the server has no such table.  With ``conflicts``, return None also if the
+        server has one already."""
         try:
             return request()
         except ApiException as error:
@@ -213,7 +214,7 @@ class RestCatalog:
             ) from error
         except ValidationError as error:
             raise CatalogUnavailable(
-                f"the catalog {self.where} gives an answer that is not one of Lance Namespace: is catalog.url right?"
+                f"the catalog {self.where} gives an answer that is not one of Lance Namespace: correct catalog.url"
             ) from error
 
     def _raise(self, error: ApiException) -> NoReturn:

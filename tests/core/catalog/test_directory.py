@@ -198,7 +198,7 @@ def test_a_full_catalog_takes_changes_but_no_other_table(tmp_path: Path, monkeyp
     first, second, third = entry("a"), entry("b"), entry("c")
     for one in (first, second):
         assert catalog.swap_table(one.name, None, one)
-    with pytest.raises(InvalidInput, match=r"has 2 tables, which is the most: .*lancewal catalog forget"):
+    with pytest.raises(InvalidInput, match=r"has 2 tables, the most that it can have: .*lancewal catalog forget"):
         catalog.swap_table("c", None, third)
     assert list(open_directory(str(tmp_path)).tables()) == ["a", "b"]
     changed = entry("a")

@@ -166,7 +166,7 @@ def test_a_server_that_keeps_a_name_does_not_undo_a_drop(by_folders: Lake, capsy
     assert said.out.startswith(f"dropped shop.orders at {lake.inside('shop.orders')}: ")
     assert "warning: the table is dropped, and the catalog still names it: the catalog http://" in said.err
     assert (
-        "The entry was not changed. Correct the server: it may choose the names of folders in its root itself"
+        "The entry was not changed. Perhaps the server itself chooses the folders of tables in its root. Switch that off"
         in said.err
     )
     assert run(["table", "undrop", "-t", "shop.orders", "-c", str(config)]) == 0

@@ -40,12 +40,13 @@ _REFUSED = re.compile(
     r"password|authentication|pg_hba\.conf|certificate|SSL|no encryption|does not exist|permission denied"
     r"|not permitted to log in",
 )
-"""Words with which PostgreSQL and its client say that they do not accept each other, or that user or database are missing.
-An error of connecting has no code."""
+"""Words with which PostgreSQL and its client say that they do not accept each other, or that user or database are
+missing.  An error of connecting has no code by which to tell."""
 _OF_ALL_HOSTS = "All failures were:"
-"""Words of psycopg before the failures of all hosts.  The failure of the last one alone stands before them."""
+"""Text in an error of psycopg, before the failures of all hosts.  In front of this text stands the failure of the
+last host."""
 _LENGTH_MAX = 600
-"""Longest text of an error that is shown: the failures of three hosts."""
+"""Most characters of an error's text that are shown: enough for the failures of three hosts."""
 
 
 class Connection(psycopg.Connection[tuple[Any, ...]]):

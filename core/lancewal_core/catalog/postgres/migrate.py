@@ -1,8 +1,8 @@
-"""Making and upgrading the schema of a catalog in PostgreSQL, by numbered files that each run once.
+"""Create and upgrade the schema of a catalog in PostgreSQL, by numbered files that each run once.
 
 Only ``lancewal catalog init`` and ``lancewal catalog migrate`` do this, with a role that owns the schema.  All files run
-in one transaction, with the new version.  Of two runs at once, one waits for the other, at most ``STATEMENT_S`` seconds.
-Then it fails and has changed nothing.
+in one transaction, which also stores the new version.  If two commands run at once, one waits for the other, at most
+``STATEMENT_S`` seconds.  After that time it fails, and has changed nothing.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from lancewal_core.catalog.postgres.connections import SCHEMA_NEWEST, Connection
 
 _FILE = re.compile(r"(\d{4})_\w+\.sql")
 _LOCK = b"SELECT pg_advisory_xact_lock(7813126)"
-"""A lock that ends with the transaction.  The number is any that nothing else in the database uses."""
+"""Statement that takes a lock until the end of the transaction.  The number is arbitrary: nothing else in the
+database uses it."""
 _SCHEMA = b"""
 CREATE SCHEMA IF NOT EXISTS lancewal;
 CREATE TABLE IF NOT EXISTS lancewal.schema_version (version integer NOT NULL);

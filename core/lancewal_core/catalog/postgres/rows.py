@@ -17,7 +17,7 @@ class Document(NamedTuple):
     write_id: str
     """Differs in every version."""
     content: str
-    """JSON."""
+    """The document as JSON text."""
 
 
 class Documents:
