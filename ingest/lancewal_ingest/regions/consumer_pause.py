@@ -7,9 +7,10 @@ Guarantees
  1. After a long pause a partition that may have missed deletes (``retention.tombstones``) stops before more is read.
  2. All partitions stay paused until this is known of all of them.  If the broker does not answer, it is asked again
     after ``WorkerLimits.retry_s``.
- 3. After a pause shorter than ``ASK_AFTER_S`` nobody is asked.  After one shorter than the topic keeps deletes, the
-    broker is asked once.
- 4. After ``WorkerLimits.open_s`` a turn asks about no further partition.  Other partitions stay paused until the next turn.
+ 3. After a pause shorter than ``ASK_AFTER_S`` the broker is not asked.  After a pause shorter than the topic keeps
+    deletes, it is asked once for all partitions that were consumed when the pause began.
+ 4. After ``WorkerLimits.open_s`` a turn asks about no further partition.  Other partitions stay paused until the next
+    turn.
 """
 
 from __future__ import annotations
@@ -44,8 +45,8 @@ class ConsumerPause:
     _again_at: float = float("-inf")
     _began_ms: int = 0
     _read: frozenset[Region] = frozenset()
-    """Partitions that were consumed until the pause began, and go on at the same position.  For other partitions the
-        time of their newest segment shows since when nobody has read."""
+    """Partitions that were consumed until the pause began, and continue at the same position.  For other partitions the
+    time of their newest segment shows since when no process has read them."""
     _safe: set[Region] = field(default_factory=set)
     """Partitions that have missed no deletes."""
 
@@ -88,8 +89,8 @@ class ConsumerPause:
     def _lost(self) -> dict[Region, RetentionLost] | None:
         """Return the consuming partitions whose deletes may be gone, with the error.
 
-        None: ``open_s`` is over and not all partitions are checked.  Raises ``KafkaUnavailable`` or
-        ``StoreUnavailable`` if try again later.
+        None: the check took longer than ``open_s``, and has found none among the partitions checked so far.  Raises
+        ``KafkaUnavailable`` or ``StoreUnavailable`` if broker or store does not answer.
         """
         context, clock = self.context, self.context.clock
         paused_s = (clock.now_ms() - self._began_ms) / 1000

@@ -53,8 +53,8 @@ _LITTLE_S = 0.01
 
 @dataclass(slots=True, eq=False)
 class _Waiting:
-    """A generation to flush, with its rows: first the MemTable's batches, then the folded ``content``.  Both are None if
-    the rows are only in the log."""
+    """A generation to flush, with its rows: first the MemTable's batches, then the folded ``content``.  Both are None
+    if the rows are only in the log."""
 
     region: Region
     record: GenerationRecord
@@ -62,7 +62,8 @@ class _Waiting:
     batches: Sequence[tuple[pa.RecordBatch, int]] | None
     """Batches of rows, each with its contract version."""
     contract_version: int = 0
-    """The newest version that an entry names; 0: there is no entry."""
+    """The newest contract version that an entry of the generation names; 0 without entries, or if the rows are only in
+    the log."""
     content: Content | None = None
     again_at: float = float("-inf")
     """Monotonic seconds from which on it may be tried again after a failure."""
@@ -81,7 +82,8 @@ class _Flight:
     in_memory: bool
     began: float
     task: Task[Flushing] | None = None
-    """The pending write, or None before ``start`` returns; ``start`` may run the whole call, and more turns meanwhile."""
+    """The task that reads and writes the flush.  None before ``Tasks.start`` returns, which may run the whole task, and
+    other turns of the loop, first."""
     swaps: list[Task[dict[Region, Answer]]] | None = None
     """Swaps of state pages without an answer; None before the flush is written."""
     share_s: float = 0.0
@@ -93,10 +95,11 @@ class FlushQueue:
 
     def __init__(self, context: IngestContext, observer: Observer, retry_s: float) -> None:
         self.context = context
-        """The open table; replaced when a newer version of the contract is taken up.  A flush under way keeps its own."""
+        """The open table with the contract version that this process follows; the loop replaces it.  A flush under way
+        keeps the one with which it began."""
         self.outdated = False
-        """Whether entries of a log have met a newer version of the contract, which must be taken up first; the loop resets
-        this."""
+        """Whether a flush has failed because entries name a newer contract version.  The loop must follow that version
+        before the flush is tried again, and resets this."""
         self._observer = observer
         self._retry_s = retry_s
         self._waiting: deque[_Waiting] = deque()

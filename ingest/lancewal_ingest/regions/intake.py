@@ -2,8 +2,8 @@
 
 Guarantees
  1. Consumption stops when consumed, in-flight, OPEN and unflushed rows together reach the memory budget
-    (``decode.weight``), and when a full segment waits.  If that lasts longer than ``hold_s``, the consumer is paused and
-    polled, so that the process stays a member of its group.
+    (``decode.weight``), and when a full segment waits.  If that lasts longer than ``hold_s``, the consumer is paused
+    and polled, so that the process stays a member of its group.
  2. A partition of which Kafka lacks the next record stops alone.
  3. Partitions take turns in being first in a segment, so that none waits for ever.
 """
@@ -35,8 +35,8 @@ from lancewal_kafka.records import Records
 _DECODE_COPIES = 2
 """Copies of the records in flight: decoding holds values, their joined text and the rows at the same time."""
 _FLUSH_POLL_S = 0.01
-"""Longest poll in seconds while flushes wait: about the time that a small generation takes to be flushed.  Likewise while
-the schema of consumed records is asked for."""
+"""Longest poll in seconds while seals, flushes or a schema registry have not answered yet.  A small generation takes
+about that time to be flushed."""
 _GATHER_S, _GATHER_S_MAX = 0.005, 0.02
 """Least and most seconds for which a poll collects further records once it has one."""
 
@@ -101,7 +101,7 @@ class Intake:
     """Whether an operator has paused consumption."""
     memory_full: bool = False
     _cut: int = 0
-    """Number of the partition with which the next segment begins."""
+    """Lowest number of a partition that may be first in the next segment; lower numbers come after the others."""
     _full_since: float | None = None
     """Monotonic seconds since when nothing more may be consumed; None while records may be consumed."""
 
@@ -219,7 +219,7 @@ class Intake:
         return taken
 
     def give_back(self, consumed: Sequence[Consumed]) -> None:
-        """Take back records that a segment could not decode because their schemas are unknown."""
+        """Take back all records of a segment that could not be decoded, because this process has not read a schema."""
         ours = self.partitions.open.keys() & self.partitions.assigned  # not those that are leaving
         taken = {one.region: one for one in consumed if one.region in ours and len(one.records)}
         if self.schemas is not None and taken:
@@ -234,7 +234,7 @@ class Intake:
 
     @property
     def _rows_nbytes(self) -> int:
-        """Bytes in memory beside the records that wait."""
+        """Bytes in memory of MemTables and of work that runs beside the loop."""
         return sum(r.memtable.nbytes for r in self.partitions.open.values()) + self.beside.nbytes
 
     def _is_segment(self, rows: int, nbytes: int) -> bool:

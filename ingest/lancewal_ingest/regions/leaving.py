@@ -1,8 +1,8 @@
-"""Give up open regions by handing them over, page by page, as soon as the seals of a page's regions have answers.
+"""Hand over open regions to their next owners, page by page, as soon as running seals of a page's regions have answers.
 
 Guarantees
- 1. A page that does not answer delays only its own regions.  Regions of other pages are handed over meanwhile, each page
-    in one swap in a task beside the caller.  The generations that become SEALED go to the flush queue.
+ 1. A page that does not answer delays only its own regions.  Regions of other pages are handed over meanwhile, each
+    page in one swap in a task beside the caller.  The generations that become SEALED go to the flush queue.
  2. A region that is not handed over in time stays as it is, and its next owner fences.  A hand-over still under way may
     then land later.  It changes nothing of a region that any process, even this one, has claimed since.
 
@@ -58,7 +58,8 @@ class Leaving:
     ) -> bool:
         """Hand over ``regions``, at most until the monotonic time ``until``.  Afterwards none of them is open.
 
-        Return False if some could not be handed over.  ``beside`` is called repeatedly during the wait.
+        Return False if some could not be handed over.  ``writer`` is the log of the regions.  ``beside`` is called
+        repeatedly during the wait.
         """
         waiting: dict[Page, list[Region]] = {}
         for region in regions:
@@ -84,7 +85,7 @@ class Leaving:
         left += [memtable.region for one in under_way for memtable in one.memtables]
         if left:
             numbers = sorted(region.partition for region in left)
-            self._observer.failed("hand-over", StoreUnavailable(f"partitions {numbers}: no verdict in time"))
+            self._observer.failed("hand-over", StoreUnavailable(f"partitions {numbers}: no answer of the store in time"))
         return all_done and not left
 
     def _begin(self, regions: Collection[Region], writer: LogWriter) -> list[_HandOver]:

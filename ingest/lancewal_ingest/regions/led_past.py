@@ -1,12 +1,13 @@
-"""Look whether a person has led stopped partitions past what stopped them (``operator``), so that they go on.
+"""Reopen stopped partitions whose position a command (``lancewal offset ...``) has moved past the cause of the stop.
 
 Guarantees
- 1. A stopped partition is opened again if another owner has moved its position and has handed it over.  The opening reads
-    its next record, so a partition that must still stop does.
+ 1. A stopped partition is opened again if another owner has moved its position and has handed it over.  The opening
+    reads its next record, so a partition that must still stop does.
  2. No two processes open a partition in turn without end: each time its position must have grown.
  3. The loop never waits for the store.  Without a stopped partition the store is not asked.
 
-A look costs one request for each page of states with a stopped partition (``RegionStates``).
+A *look* reads the states of all stopped partitions.  It costs one request for each page that has one
+(``RegionStates``).
 """
 
 from __future__ import annotations
@@ -30,9 +31,9 @@ class LedPast:
         self._partitions = partitions
         self._every_s = every_s
         self._stopped_at: dict[Region, Position] = {}
-        """Positions of stopped partitions: the durable position, or a lower one."""
+        """Positions with which later looks compare: the durable position of each stopped partition, or a lower one."""
         self._looked_at = frozenset[Region]()
-        """Regions of the look before."""
+        """Regions whose states the newest look has read, or reads now."""
         self._asked: Task[Found] | None = None
         self._again_at = 0.0
 
@@ -63,7 +64,7 @@ class LedPast:
             return dict.fromkeys(regions, error)
 
     def _led_past(self, found: Found) -> list[Region]:
-        """Return the regions that another owner has moved and handed over."""
+        """Return the regions whose position has grown since they stopped, and which no owner holds now."""
         moved = []
         for region, state in found.items():
             if isinstance(state, LancewalError) or region not in self._partitions.stopped:

@@ -1,7 +1,7 @@
 """The MemTable of one region: the durable entries of its OPEN generation, in memory.
 
-Rows may be part of a batch that other regions share (``append.shared_rows``).  ``own`` copies such rows.  Until then the
-whole shared batch stays in memory as long as this MemTable does.
+Rows may be part of a batch that other regions share (``append.shared_rows``).  ``own`` copies such rows.  Until then
+the whole shared batch stays in memory as long as this MemTable does.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from lancewal_ingest.append.shared_rows import SharedPart, own_rows_of
 
 @dataclass(slots=True)
 class MemTable:
-    """Rows of one generation of a region; holds durable entries only.  ``position`` is the region's durable position."""
+    """Rows of one generation of a region; holds durable entries only.  ``position`` is the region's durable
+    position."""
 
     region: Region
     generation: Generation
@@ -27,7 +28,7 @@ class MemTable:
     opened_at: float
     """Monotonic seconds."""
     first_length: float
-    """Length of the log (``LogWriter.length``) when the generation began."""
+    """Length of the log when the generation began.  The unit is that of ``LogWriter.length``: about a segment."""
     first: Position | None = None
     """Position where the oldest entry begins; None without entries."""
     entries: int = 0
@@ -38,9 +39,9 @@ class MemTable:
     contract_version: int = 0
     """The newest contract version that an entry names, also one without rows; 0 without entries."""
     before: NoRowYet | None = None
-    """Rejected records of the generations before; None if these have a row, or it is not known."""
+    """Rejected records of the region's earlier generations; None if one of these has a row, or if that is unknown."""
     no_row: NoRowYet | None = field(default_factory=NoRowYet)
-    """Rejected records of its own entries; None once one of these has a row."""
+    """Rejected records of this MemTable's entries; None once one of the entries has a row."""
     rows: int = 0
     nbytes: int = 0
     last_entry_at: float = 0.0

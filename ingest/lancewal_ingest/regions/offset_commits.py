@@ -76,4 +76,4 @@ class OffsetCommits:
             self._failed()
 
     def _failed(self) -> None:
-        self._observer.failed("offset-commit", "the group coordinator did not accept it")
+        self._observer.failed("offset-commit", "the group coordinator did not accept the positions")

@@ -8,7 +8,7 @@ Guarantees
  3. If another process claims the region first, everything stays as that process left it.
  4. If a segment is missing in the middle of the former owner's log, ``ObjectMissing`` names it and nothing is changed.
     A fence in its place would end the log for regions that are still written after it.
- 5. No record of a contract that was altered, or is about to be, becomes durable by a claim
+ 5. If the contract's number of partitions has changed, or changes now, no record becomes durable after a claim
     (``lancewal_core.table.drain``).  Neither does any record of a table that was dropped.
  6. Kafka is asked before the claim.  So no generation begins if Kafka does not answer, or has lost the next records.
  7. Each region has a result of its own.  If one is damaged, has no answer from Kafka or is claimed by a faster process,
@@ -17,8 +17,8 @@ Guarantees
 Steps, each for all regions.  The number of requests depends on pages and logs, not on regions.
  1. Read the newest region states, and the merged positions of the table.
  2. Find the position at which each region continues.  Without a state it is the contract's start.  After a hand-over
-    it is ``next`` of the newest generation.  A generation may be OPEN in our own log, if this process has forgotten
-    what it knew of the region.  Then read that log up to the next unsent segment; the caller has settled every PUT.
+    it is ``next`` of the newest generation.  A generation may be OPEN in our own log, if this process has dropped the
+    region's MemTable.  Then read that log up to the next unsent segment; the caller has settled every PUT.
     If it is OPEN in another log, end that log with a fence, and take ``next`` of the region's last entry before the
     fence.  A log is read once for all regions that are OPEN in it.
  3. Ask Kafka, once and after step 2.  It must still have these positions, and on a compacted topic the deletes after
@@ -97,7 +97,8 @@ class Opened:
     record: GenerationRecord
     unflushed: tuple[GenerationRecord, ...]
     no_row_yet: NoRowYet | None = None
-    """Rejected records before it, while the region has had no row; None: it has had one, or it is not known."""
+    """Rejected records before the OPEN generation, while the region has had no row.  None if the region has had a row,
+    or if that is unknown."""
 
 
 AskOffsets = Callable[[Collection[Region]], Mapping[Region, Offsets | LancewalError]]
@@ -217,11 +218,11 @@ def _read(context: IngestContext, regions: Collection[Region]) -> dict[Region, _
 
 
 def _by_newest(context: IngestContext, opening: Mapping[Region, _Opening]) -> Mapping[Region, _Opening | LancewalError]:
-    """Return ``ContractChanged`` for each region that was claimed under a version with newer columns: it is taken up
-    first, so a claim never leads back.
+    """Return ``ContractChanged`` for each region that was claimed under a newer contract version, if the newest version
+    has other columns.  This process must follow that version first, so that no claim goes back to an older one.
 
-    Raise an error if a newer contract names another consumer group (``check_group``).  Such a region may belong to that
-    group now.  Without this check both groups would claim it from each other without end."""
+    Raise an error if the newest contract names another consumer group (``check_group``).  Such a region may belong to
+    that group now.  Without this check both groups would claim it from each other without end."""
     ours = context.contract
     newer = [
         region for region, one in opening.items() if one.index is not None and one.index.contract_version > ours.version
@@ -233,7 +234,9 @@ def _by_newest(context: IngestContext, opening: Mapping[Region, _Opening]) -> Ma
         check_group(newest, context.group)
     if not changed_terms(ours, newest) <= TAKEN_UP or newest.columns_change == ours.columns_change:
         return opening
-    message = f"version {newest.version} of the contract has other columns, and version {ours.version} is used"
+    message = (
+        f"contract version {newest.version} has other columns than version {ours.version}, which this process uses"
+    )
     return {**opening, **{region: region.error(ContractChanged, message) for region in newer}}
 
 
@@ -297,7 +300,7 @@ def _checked(
         if isinstance(found, LancewalError):
             return found
         if found != one.index:
-            return one.region.error(OwnershipLost, "another process went on with it")
+            return one.region.error(OwnershipLost, "another process has changed its state")
         return problem
 
     return dict(zip(opening, context.tasks.map(check, list(opening.values())), strict=True))
@@ -316,7 +319,7 @@ def _claim(
             if found is not None:
                 return claim(found, one.ended, context.contract.version, claimant, context.new_id())
             if one.start is None:
-                raise StoreInconsistent(f"region {one.region.name}: its state was read before, and now is missing")
+                raise StoreInconsistent(f"region {one.region.name}: its state is missing, although it was read before")
             return first_claim(one.region, context.contract.version, one.start, claimant, context.new_id())
 
         return decide
@@ -366,8 +369,8 @@ def _in_force(context: IngestContext) -> InForce | None:
 def _problem(
     context: IngestContext, state: RegionState | None, region: Region, position: Position, offsets: Offsets
 ) -> RetentionLost | TopicTruncated | KafkaBehind | None:
-    """Return an error if Kafka no longer has the records from ``position`` on, or if compaction of the topic may have
-    removed deletes after it.  None if neither is so.
+    """Return an error if Kafka lacks the records from ``position`` on, or if compaction of the topic may have removed
+    deletes after that position.  None if neither is so.
 
     The error is ``KafkaBehind`` if Kafka lost its tail and a person has accepted the loss."""
     problem = offsets.problem(region, position, "durable")

@@ -2,22 +2,21 @@
 
 ::
 
-    --assign--> waiting --open_due--> open --'leaving'--> no longer ours
-                   ^  |                | |
-       not now: it '--'                | '--drop: another owner claimed its region--> waiting, or no longer ours, or stopped
-       waits on                        '--stop: it takes no more records--> open and stopped
-                   '--Kafka no longer has the next record: stopped, and not open
+    --assign--> waiting --open_due--> open --'leaving'--> no longer ours ^  |                | | not now: it '--'
+                   | '--drop: another owner claimed its region--> waiting, or no longer ours, or stopped waits on
+                   '--stop: it takes no more records--> open and stopped '--Kafka no longer has the next record:
+                   stopped, and not open
 
 Guarantees
  1. A partition that cannot be opened does not delay others: it waits for its next try (``retry_s``; ``damaged_s`` if a
     person must act first).  Only errors that concern the whole topic are raised.
- 2. ``open_due`` opens due partitions together, ``AT_ONCE`` at a time.  After ``turn_s`` it begins with no further ones;
-    the others wait for the next turn.
- 3. A partition stops alone.  The first cause counts, until the partition is assigned again or told to ``go_on``.  Then
-    it is opened again, which asks Kafka for the next record.  Until then it stays open, unless its log is fenced or
-    another owner claims its region.  Records consumed before the stop become durable and are handed over.
+ 2. ``open_due`` opens due partitions together, ``AT_ONCE`` at a time.  After ``WorkerLimits.open_s`` it begins with no
+    further ones; the others wait for the next turn.
+ 3. A partition stops alone.  The first error counts, until the partition is assigned again or reopened by ``go_on``.
+    Reopening asks Kafka for the next record.  Until then it stays open, unless its log is fenced or another owner
+    claims its region.  Records consumed before the stop become durable and are handed over.
  4. A region is given up by handing it over.  If that is impossible, because its log was fenced or a PUT is not settled,
-    the loop forgets the region, and the next owner fences.
+    the loop drops the region, and the next owner fences the log.
 
 The loop (``worker``) decides when: region states change only while no segment is unsettled (``seal``).
 """
@@ -43,7 +42,8 @@ from lancewal_ingest.regions.policy import WorkerLimits
 from lancewal_ingest.regions.seal import Answer
 
 AT_ONCE = 256
-"""Most partitions that are opened together.  Between turns the consumer polls, and the loop reports that it is alive."""
+"""Most partitions that are opened together.  Between turns the consumer polls, and the loop reports that it is
+alive."""
 
 
 @dataclass(slots=True)
@@ -60,9 +60,10 @@ class OpenRegion:
     generation of ``memtable``."""
 
     held_by: dict[SchemaKey, Position] = field(default_factory=dict)
-    """The first consumed record of each schema that is not known yet."""
+    """By schema that this process has not read yet: the offset of the first consumed record that names it."""
     held_since: float = 0.0
-    """Monotonic seconds since when the partition waits for schemas."""
+    """Monotonic time in seconds since when the partition waits for schemas; means nothing while ``held_by`` is
+    empty."""
 
     @property
     def held_from(self) -> Position | None:
@@ -96,7 +97,7 @@ class Partitions:
     """
 
     context: IngestContext
-    """The open table; replaced when a newer version of the contract is taken up."""
+    """The open table with the contract version that this process follows; the loop replaces it."""
     source: KafkaSource
     observer: Observer
     flushes: FlushQueue
@@ -113,7 +114,8 @@ class Partitions:
     stopped: dict[Region, LancewalError] = field(default_factory=dict)
     """Stopped partitions, with the error that stopped each."""
     outdated: bool = False
-    """Whether a claim has met a newer version of the contract, which must be taken up first; the loop resets this."""
+    """Whether a region was not claimed because a newer contract version has other columns.  The loop must follow that
+    version first, and resets this."""
     ends: dict[Region, Position] = field(default_factory=dict)
     """End of each partition in Kafka when it was opened last."""
     _wait_since: dict[Region, float] = field(default_factory=dict)
@@ -278,7 +280,8 @@ class Partitions:
             self._refused[region] = error
 
     def _close(self, region: Region, later_s: float) -> bool:
-        """Forget an open region; return whether it will be opened again, because it is still ours and has not stopped."""
+        """Forget an open region; return whether it will be opened again, because it is still ours and has not
+        stopped."""
         del self.open[region]
         self.source.stop(region)
         again = region in self.assigned and region not in self.stopped

@@ -15,17 +15,18 @@ _DEFAULTS = IngestSettings()
 
 SEGMENT_BYTES = 32 << 20
 SEGMENTS_IN_BUDGET = 8
-"""Number of largest segments that fit into the budget.  One waits, one is in flight, and decoding holds the latter twice;
-the rest is for MemTables and flushes."""
+"""Number of largest segments that fit into the budget.  One waits, one is in flight, and decoding holds the latter
+twice; the rest is for MemTables and flushes."""
 LINGER_PUTS = 3.0
 """Least time between two segments, in durations of a PUT."""
 BUNDLE_SEGMENTS = 32
-"""Segments in a bundle.  A far reader requests half as many newer segments by themselves, on average."""
+"""Most segments in a bundle.  On average a distant reader requests half as many segments one by one, because they are
+newer than the newest bundle."""
 LINGER_S_MAX = 1.0
 """Most seconds by which a slow store delays the next segment."""
 GENERATION_BYTES_MAX = 1 << 30
-"""Bytes at which a generation is sealed whatever the settings say.  Folding joins its batches, and a text or list column
-of Arrow holds at most 2 GiB."""
+"""Bytes at which a generation is sealed whatever the settings say.  Folding joins its batches, and a text or list
+column of Arrow holds at most 2 GiB."""
 
 
 class SealDecision(Enum):
@@ -37,8 +38,8 @@ class SealDecision(Enum):
 
 
 _TURNS = (0, 4, 2, 6, 1, 5, 3, 7)
-"""Place of each group of partitions in the order of seals.  Neighbouring numbers are far apart in that order, so that the
-seals of a few partitions are too."""
+"""Place of each group of partitions in the order of seals.  Neighbouring numbers are far apart in that order, so that
+the seals of a few partitions are too."""
 GROUPS = len(_TURNS)
 """Number of groups of partitions.  Each group has its own marks on the log.  Its regions are sealed when the log passes
 one (``SealPolicy``)."""
@@ -88,9 +89,10 @@ class SealPolicy:
 class MemoryPolicy:
     """Policy that bounds memory: consumption pauses at ``nbytes``, and goes on below ``resume_ratio`` of that budget.
 
-    OPEN generations may take ``memtables_ratio`` of the budget; above that the largest is sealed early.  Consumption also
-    pauses while more than ``unflushed_generations_max`` generations of one region wait to be flushed.  Then flushes do not
-    keep up.  Many waiting generations of different regions are normal: they are sealed and flushed together.
+    OPEN generations may take ``memtables_ratio`` of the budget; above that the largest is sealed early.  Consumption
+    also pauses while more than ``unflushed_generations_max`` generations of one region wait to be flushed.  Then
+    flushes do not keep up.  Many waiting generations of different regions are normal: they are sealed and flushed
+    together.
     """
 
     nbytes: int = _DEFAULTS.memory_bytes_max
@@ -114,12 +116,13 @@ class WorkerLimits:
     segment_rows: int = _DEFAULTS.segment_rows_max
     """Most consumed records in a segment.  This many, or ``segment_bytes``, start a segment before ``linger_s``."""
     segment_bytes: int = SEGMENT_BYTES
-    """Most weight of a segment's records (``decode.weight``).  If a poll brings more, the rest goes into the next segment."""
+    """Most weight of a segment's records (``decode.weight``).  If a poll brings more, the rest goes into the next
+    segment."""
     linger_s: float = _DEFAULTS.linger_ms / 1000
     """Least time between two segments."""
     linger_puts: float = 0.0
-    """Least time between two segments in durations of recent PUTs, up to ``LINGER_S_MAX``.  More segments would cost more
-    requests, and make rows durable hardly sooner: a row waits for its own PUT anyway."""
+    """Least time between two segments in durations of recent PUTs, up to ``LINGER_S_MAX``.  More segments would cost
+    more requests, and make rows durable hardly sooner: a row waits for its own PUT anyway."""
     idle_position_s: float = 1.0
     """Least time between two entries without rows that move a region's position."""
     offset_commit_s: float = _DEFAULTS.offset_commit_interval_s
@@ -132,12 +135,13 @@ class WorkerLimits:
     """Time after which a turn begins to open no further partitions.  Between turns the consumer polls, and the loop
     reports that it is alive."""
     join_s: float = 5.0
-    """Time after which a member without partitions counts as joined.  A new member gets none until others give some up."""
+    """Time after which a member without partitions counts as joined.  A new member gets none until others give some
+    up."""
     bundle_segments: int = BUNDLE_SEGMENTS
     """Most segments that a bundle copies; 0: no bundles."""
     hold_s: float = 1.0
-    """Time for which the loop only waits while nothing more may be consumed.  Then it pauses the consumer, which drops the
-    records fetched ahead, and polls again."""
+    """Time for which the loop waits without a poll while nothing more may be consumed.  Then it pauses the consumer,
+    which drops prefetched records, and polls again."""
 
     @classmethod
     def of(cls, ingest: IngestSettings, memory: MemoryPolicy) -> WorkerLimits:

@@ -3,12 +3,13 @@
 Guarantees
  1. No record whose schema this process has not read goes into a segment.  Records before it do.
  2. A partition that waits is paused.  Its consumed records stay in memory, within the budget.  Other partitions go on.
- 3. A partition stops before the record if a person must see to its schema.  If the schema is found later, the partition goes
-    on.
- 4. If the registry has another schema for an id than the table, the partitions stop that have had records of it since both
-    were last found alike.  Their error names these records.  No other record of that id is decoded.
- 5. After a wait longer than ``ASK_AFTER_S`` the partition is opened again, which checks whether Kafka still has its records
-    and deletes.
+ 3. A partition stops before the record if a person must see to its schema.  If the schema is found later, the
+    partition goes on.
+ 4. If the registry has another schema for an id than the one that the table has stored, partitions stop.  These are the
+    partitions with records that name the id and came since both schemas were last found equal.  Their error names these
+    records.  No other record of that id is decoded.
+ 5. After a wait longer than ``ASK_AFTER_S`` the partition is opened again, which checks whether Kafka still has its
+    records and deletes.
 """
 
 from __future__ import annotations
@@ -66,17 +67,19 @@ class SchemaWaits:
     lookups: SchemaLookups
     comparison: SchemaComparison | None
     preparer: Callable[[], Preparer]
-    """Return the preparer in use."""
+    """Function that returns the decoder of the contract version in use."""
     failed: Callable[[str, object], None]
-    """Report why a lookup had no answer."""
+    """Function that is told of a lookup without an answer: the name of the operation, and the cause."""
     _stopped: dict[Region, tuple[SchemaKey, LancewalError]] = field(default_factory=dict)
     """Partitions that a schema has stopped, and the error that they show."""
     _used: dict[SchemaKey, dict[Region, tuple[int, int]]] = field(default_factory=dict)
-    """By schema and partition: the first record since both were last found alike, and the last one."""
+    """By schema and partition, two offsets of records that name the schema.  The first record is the oldest since the
+    stored schema and the registry's were last found equal; the second one is the newest."""
     _used_at: dict[SchemaKey, float] = field(default_factory=dict)
     """Monotonic seconds of the newest record of each schema."""
     _compared: dict[SchemaKey, dict[Region, int]] = field(default_factory=dict)
-    """The last records when the comparison under way began, or earlier ones that were read once more since."""
+    """By schema and partition: offset of the newest record when the running comparison began.  It is lower if an
+    earlier record has been read again since."""
 
     @property
     def soon_over(self) -> bool:
@@ -177,9 +180,10 @@ class SchemaWaits:
             self._compared = {key: {region: last for region, (_, last) in self._used[key].items()} for key in used}
 
     def _forget_if_idle(self, key: SchemaKey) -> None:
-        """Forget an alike schema without a record for ``IDLE_S``, and its partitions that are not open any more.
+        """Forget a schema that was found equal, if no record has named it for ``IDLE_S``.  Forget its partitions that
+        are not open any more.
 
-        Records that came while both were compared are kept."""
+        A partition with records that came during the comparison is kept."""
         open_, used = self.partitions.open, self._used[key]
         used = {region: span for region, span in used.items() if region in open_ or span[0] < span[1]}
         idle = self.clock.monotonic() - self._used_at[key] > IDLE_S and all(
@@ -209,7 +213,7 @@ class SchemaWaits:
         since = f"{region.topic}-{region.partition}-{span[0]}"
         wrong = (
             f"With `--from {since}` records before that one are read by the stored schema. Rows of offsets {span[0]} to "
-            f"{span[1]}, which name that schema, may be wrong: they came since both were last found alike"
+            f"{span[1]} that name the schema may be wrong: they came since both schemas were last found equal"
         )
         shown = SchemaIdReused(f"{place}: {error}. {wrong}", **{**error.where, **region.place})
         self._stopped[region] = key, shown
@@ -217,7 +221,8 @@ class SchemaWaits:
         self.partitions.stop(region, shown)
 
     def _look(self, region: Region, one: OpenRegion) -> None:
-        """Let the records of a partition go whose schemas are known now, or stop the partition before the first other one."""
+        """Release the records of a partition whose schemas are known now.  Stop the partition if a person must act for
+        the schema of the first record that still waits."""
         known = [key for key in one.held_by if self.lookups.known(key)]
         for key in known:
             del one.held_by[key]

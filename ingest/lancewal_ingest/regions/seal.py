@@ -16,10 +16,10 @@ Steps
     and g + 1 becomes OPEN from there and from the segment of step 1.  A hand-over opens no g + 1.  A re-anchoring moves
     the first segment of an OPEN generation without entries to the segment of step 1.
 
-A crash leaves each page as it was, or with everything that was decided for it.  If g was not sealed yet, its entries and
-the later ones are in the log.  The process that claims the region next makes one generation of them.  A swap that comes
-after that claim finds the region claimed, and changes nothing.  A repeated swap decides the same as before, and finds a
-swap that had landed as ours.
+A crash leaves each page as it was, or with everything that was decided for it.  If g was not sealed yet, its entries
+and the later ones are in the log.  The process that claims the region next makes one generation of them.  A swap that
+comes after that claim finds the region claimed, and changes nothing.  A repeated swap decides the same as before, and
+finds a swap that had landed as ours.
 
 Rounds of requests, as counted: 1 ("seal all partitions").
 """
@@ -87,12 +87,13 @@ def to_move(context: IngestContext, writer: LogWriter, memtables: Collection[Mem
     found = to_seal(context, writer, memtables)
     for fixed in found:
         if fixed.memtable.entries:
-            raise RuntimeError(f"region {fixed.memtable.region.name} has entries: it is sealed, not re-anchored")
+            raise RuntimeError(f"region {fixed.memtable.region.name}: a generation with entries cannot be re-anchored")
     return found
 
 
 def hand_over(context: IngestContext, fixed: Collection[Fixed]) -> dict[Region, Answer]:
-    """Seal these generations, with or without entries, and open no new ones (step 2).  Return a result for each region."""
+    """Seal these generations, with or without entries, and open no new ones (step 2).  Return a result for each
+    region."""
     return seal_and_reanchor(context, fixed, hand_over=True)
 
 

@@ -1,4 +1,4 @@
-"""Seal or re-anchor the generations that are due by ``policy``, and tell when that is late.
+"""Seal or re-anchor the generations that are due by ``policy``, and report when that is late.
 
 The swap runs in a task, and no append waits for it.  Meanwhile the MemTable of the ended generation is put aside, and
 the region's next entries go into the MemTable of the following generation (``seal``).
@@ -60,18 +60,21 @@ class _OfPage:
     endings: list[_Ending] = field(default_factory=list)
     """Generations that were sent, or are to be sent again."""
     trying: bool = False
-    """Whether a swap runs; also while ``start`` has not returned, which may run the whole call and more turns."""
+    """Whether a swap is running.  True even before ``Tasks.start`` returns, which may run the whole swap, and other
+    turns of the loop, first."""
     task: Task[dict[Region, Answer]] | None = None
     again_at: float = float("-inf")
     """Monotonic seconds from which on the page may be tried again."""
     since: float | None = None
-    """Monotonic seconds since when a generation of the page is due and not sealed; one try may take half a minute."""
+    """Monotonic time in seconds since when a generation of the page is due and its swap has no answer; None if none is
+    due.  One try may take half a minute."""
 
     def takes_more(self, now: float) -> bool:
-        """Return whether the page can be swapped now.  If not, due generations of the page stay undecided, and none is put
-        aside.
+        """Return whether the page can be swapped now.  If not, due generations of the page stay undecided, and none is
+        put aside.
 
-        A re-anchoring that waited would be outdated: its generation could have entries by then, and be due to be sealed.
+        A re-anchoring that waited would be outdated: its generation could have entries by then, and be due to be
+        sealed.
         """
         return not self.trying and now >= self.again_at
 
@@ -89,7 +92,7 @@ class Sealing:
     _pages: dict[Page, _OfPage] = field(default_factory=dict)
     """Pages that have, or had, seals or re-anchorings under way."""
     _since: float | None = None
-    """Earliest ``since`` of all pages; None if none is late."""
+    """Earliest ``since`` of all pages; None if no page has a generation that is due."""
 
     @property
     def late(self) -> bool:
@@ -176,7 +179,10 @@ class Sealing:
             page.since = None
 
     def _begin(self, writer: LogWriter) -> None:
-        """Fix the generations that are due, of pages that can be sent now, and put their MemTables aside."""
+        """Choose the generations to seal or re-anchor now, and fix their ends.  They wait if their page cannot be
+        swapped now.  The MemTable of a sealed generation is put aside, and an empty one takes its place.
+
+        If memory is short, the largest generation is sealed before it is due."""
         now = self._now()
         full_up = {page.number for page, under_way in self._pages.items() if not under_way.takes_more(now)}
         open_ = [region for region in self.partitions.open.values() if region.sealing is None]
