@@ -1,4 +1,4 @@
-"""The consumer group that takes a table's records.  Two groups would fence each other for ever.
+"""The consumer group that takes a table's records.  Two groups would claim each other's partitions for ever.
 
 Guarantees
  1. A process uses its own group, ``kafka.group_id`` or ``lancewal-<table uuid>``.  It only compares the contract's
@@ -6,9 +6,9 @@ Guarantees
     group.
  2. Of several groups that come to a table whose contract names none, one writes its name, by compare-and-swap of the
     contract.  A process of another group ends with ``OtherGroup`` before it claims a partition.
- 3. ``table alter --group`` names another group while both are at work.  A process of the former group takes back no
-    partition that was claimed under that contract.  Once it reads the contract, it stops taking records and waits: it
-    has not failed.
+ 3. ``table alter --group`` names another group, while processes of both groups may run.  A process of the former group
+    claims no partition that was claimed under the new contract.  Once it reads the new contract, it stops taking
+    records and waits: it has not failed.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ def check_group(contract: Contract, group: str) -> None:
     here = f"the records of the table {contract.table_uuid} are taken by the consumer group {named!r}"
     if group == contract.former_group_id:
         raise FormerGroup(
-            f"{here} now, and no longer by this process's, {group!r}. It takes no record, and waits. Stop it, or set "
-            "kafka.group_id to the new group and restart it",
+            f"{here} now, and no longer by this process's, {group!r}. This process takes no record, and waits. Stop it, or "
+            "set kafka.group_id to the new group and restart it",
             group=named,
         )
     raise OtherGroup(

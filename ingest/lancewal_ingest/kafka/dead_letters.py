@@ -84,6 +84,7 @@ class _Letter:
     headers: Sequence[tuple[str, bytes | None]]
     """Headers of the record itself."""
     ours: Sequence[tuple[str, bytes]]
+    """Headers that lancewal adds (module docstring)."""
 
     def cut(self) -> _Letter:
         lengths = {
@@ -108,7 +109,7 @@ class KafkaDeadLetters:
     acknowledge_s: float = 30.0
     """Most seconds for which ``send`` waits for letters that are sent together."""
     failed: Callable[[], None] = lambda: None
-    """Called for each ``send`` that raises an error."""
+    """Function that is called for each ``send`` that raises an error, before it is raised."""
 
     def __post_init__(self) -> None:
         self._producer = self._new_producer()

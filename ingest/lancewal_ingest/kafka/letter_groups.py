@@ -1,11 +1,11 @@
 """Dead letters in groups: the number of letters of each kind and column, and the times of the first and the last.
 
 Guarantees
- 1. Memory is bounded: a group holds a few figures and one example, and there are at most ``GROUPS_MAX`` groups.  Letters
-    of further groups are counted by kind alone.
+ 1. Memory is bounded: a group holds a few figures and one example, and there are at most ``GROUPS_MAX`` groups.
+    Letters of further groups are counted by kind alone.
  2. Any record can be added.  A record without valid headers of a letter counts as ``foreign``.
- 3. Letters of other tables count as ``elsewhere``.  Their records are of another topic, or the default consumer group of
-    another table sent them.
+ 3. Letters of other tables count as ``elsewhere``.  A letter is of another table if its record is of another topic, or
+    if it names the default consumer group of another table.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from lancewal_kafka.records import Records
 GROUPS_MAX = 1_000
 """Most groups of kind and column.  Producers choose the names of unexpected members, so there may be any number."""
 FURTHER = "..."
-"""Column of the group that counts the letters of a kind which found no room among ``GROUPS_MAX`` groups."""
+"""Value of ``column`` in the group that counts a kind's letters for which there was no room among ``GROUPS_MAX``
+groups."""
 _MESSAGE_MAX = 300
 _NAME_MAX = 200
 _KINDS = frozenset([*KINDS, MISROUTED, UNREADABLE])
@@ -142,8 +143,8 @@ def _text(headers: Mapping[str, bytes | None], name: str) -> str:
 def _column_of(message: str) -> str:
     """Return the column or member that a message is about; empty if none.
 
-    Our messages begin with the column, after the schema if its type does not fit, and end with the unexpected name.  Column
-    and name are joined by a point."""
+    Our messages begin with the column, after the schema if its type does not fit, and end with the unexpected name.
+    Column and name are joined by a point."""
     column, found = _COLUMN.match(message), _FOUND.search(message)
     names = [one[1] for one in (column, found) if one is not None]
     return ".".join(name.removesuffix("...")[1:].removesuffix(name[0]) for name in names)[:_NAME_MAX]

@@ -85,7 +85,9 @@ class Leaving:
         left += [memtable.region for one in under_way for memtable in one.memtables]
         if left:
             numbers = sorted(region.partition for region in left)
-            self._observer.failed("hand-over", StoreUnavailable(f"partitions {numbers}: no answer of the store in time"))
+            self._observer.failed(
+                "hand-over", StoreUnavailable(f"partitions {numbers}: no answer of the store in time")
+            )
         return all_done and not left
 
     def _begin(self, regions: Collection[Region], writer: LogWriter) -> list[_HandOver]:

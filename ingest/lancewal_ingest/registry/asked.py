@@ -1,4 +1,4 @@
-"""Schemas straight from a registry, for a look at records before there is a table that stores schemas."""
+"""Schemas read from a registry without storing them, for commands that show records before there is a table."""
 
 from __future__ import annotations
 

@@ -3,11 +3,11 @@
 Guarantees
  1. All schemas that this process uses are compared soon after it began to use them, then every ``EVERY_S``.
     A schema whose records have become bad is compared at once, but not again within ``BAD_S``.
- 2. Silence is no finding, nor is a schema that the registry no longer has: the stored one counts.  After silence the pauses
-    double, from ``SOON_S`` up to ``EVERY_S``, until the registry answers.
-    A schema without an answer is asked for after the others next time, so it keeps none of them from being compared.
- 3. One comparison runs at a time, in a task, and begins with no further schema after ``TURN_S``: a process that ends waits
-    for it.  The next one begins with those that were not reached, soon after.
+ 2. If the registry does not answer, or no longer has a schema, nothing is found, and the stored schema is used.  While
+    the registry does not answer, the pauses double, from ``SOON_S`` up to ``EVERY_S``.  A schema without an answer is
+    asked for after the others next time, so it keeps none of them from being compared.
+ 3. One comparison runs at a time, in a task, and begins with no further schema after ``TURN_S``: a process that ends
+    waits for it.  The next one begins with those that were not reached, soon after.
 """
 
 from __future__ import annotations
@@ -23,14 +23,18 @@ from lancewal_core.wal.writer_schemas import WriterSchemas, check_same
 from lancewal_ingest.registry.registry import Registry
 
 Found = tuple[list[SchemaKey], dict[SchemaKey, SchemaIdReused]]
-"""Schemas that are alike, and an error for each that is not."""
+"""Schemas of which nothing was found, and an error for each that differs between the table and the registry.
+
+The former are equal in both, or the registry no longer has them."""
 EVERY_S = 60.0
+"""Seconds between two comparisons of all schemas in use."""
 TURN_S = 10.0
+"""Seconds after which a comparison begins with no further schema."""
 SOON_S = 1.0
-"""Seconds between two comparisons of schemas that were never found alike."""
+"""Least seconds between two comparisons of schemas that were never found equal, or for which there was no time."""
 BAD_S = 10.0
-"""Least seconds between two comparisons for bad records.  A producer that writes one bad record after the other costs the
-registry no more than that."""
+"""Least seconds between two comparisons for bad records.  A producer that writes one bad record after the other costs
+the registry no more than that."""
 
 
 class SchemaComparison:
@@ -44,22 +48,23 @@ class SchemaComparison:
         self._task: Task[Found] | None = None
         self._began_at = float("-inf")
         self._alike: set[SchemaKey] = set()
-        """Schemas that were found alike at least once."""
+        """Schemas that were found equal at least once since they came into use."""
         self._number = 0
         self._asked_in: dict[SchemaKey, int] = {}
-        """Number of the last comparison in which each schema was asked for."""
+        """By schema, the number of the newest comparison in which the registry was asked for it."""
         self._counts: Mapping[SchemaKey, int] = {}
         """By schema, the version with which the comparison under way compares."""
         self._late = False
-        """Whether the last comparison had no time for all schemas."""
+        """Whether the newest comparison had no time for all schemas."""
         self._asked_at = float("-inf")
-        """When the last comparison of any schemas began; ``_began_at`` is that of all."""
+        """Monotonic time in seconds at which the newest comparison began.  ``_began_at`` is that of the newest
+        comparison of all schemas."""
         self._bad: set[SchemaKey] = set()
-        """Schemas with bad records that were not compared since."""
+        """Schemas whose records have become bad, and that were not compared since."""
         self._bad_at = float("-inf")
-        """When the last comparison for bad records began."""
+        """Monotonic time in seconds at which the newest comparison for bad records began."""
         self._silent = False
-        """Whether the registry gave the last comparison no answer."""
+        """Whether the registry gave the newest comparison no answer."""
         self._soon_s = SOON_S
 
     def hasten(self, key: SchemaKey) -> None:

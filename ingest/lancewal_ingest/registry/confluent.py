@@ -1,8 +1,8 @@
 """``Registry`` over Confluent's API, which Apicurio, Karapace and Redpanda speak too, by the client in confluent-kafka.
 
-A schema of a value is asked for by its id or GUID, never by a subject.  References are asked for by subject and version, which
-a registry never changes.  Protobuf comes as the text of its ``.proto`` file, or as the descriptor that its serializer has
-registered.
+A schema of a value is asked for by its id or GUID, never by a subject.  References are asked for by subject and
+version, which a registry never changes.  Protobuf comes as the text of its ``.proto`` file, or as the descriptor that
+its serializer has registered.
 
 The client retries nothing here: ``lookups`` does, and other partitions go on meanwhile.
 """
@@ -23,8 +23,8 @@ T = TypeVar("T")
 
 TIMEOUT_S = 10.0
 _NOT_FOUND = (40401, 40402, 40403, 40400)
-"""Codes of the API for a subject, a version or a schema that is not there.  A 404 without one of them is no answer of a
-registry: a proxy or a wrong path says that."""
+"""Codes of the API for a subject, a version or a schema that does not exist.  A response 404 without one of these codes
+is not from a registry: a proxy sent it, or the URL has a wrong path."""
 _REFUSED = (401, 403)
 _KINDS: dict[str, SchemaKind] = {"AVRO": "avro", "PROTOBUF": "protobuf", "JSON": "json-schema"}
 _REFERENCES_DEEP = 100

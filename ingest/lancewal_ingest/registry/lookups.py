@@ -3,18 +3,19 @@
 Guarantees
  1. No record is decoded before its schema is stored (``lancewal_core.wal.writer_schemas``, guarantee 1).
  2. The loop never waits for a registry: each lookup runs in a task, at most ``AT_ONCE`` at the same time.
- 3. A registry without an answer is asked again, after ``FIRST_PAUSE_S`` and twice as long each time, up to ``PAUSE_S_MAX``.
+ 3. A registry without an answer is asked again, after ``FIRST_PAUSE_S`` and twice as long each time, up to
+    ``PAUSE_S_MAX``.
  4. A schema is unknown after two answers "not found" at least ``NOT_FOUND_S`` apart, and never by silence.
 
 Steps of one lookup
  1. Read the objects.  If there is one, the registry is not asked.
  2. Ask the registry.
- 3. Put version 1.  If the schema is unknown and the policy says ``dead-letter``, put that it is unknown.  Under ``stop`` end
-    with ``SchemaUnknown``.  A schema that is too large to be stored, or one too many, is unknown under ``dead-letter``: then
-    its records can be passed.
+ 3. Put version 1.  If the schema is unknown and the policy says ``dead-letter``, put that it is unknown.  Under
+    ``stop`` end with ``SchemaUnknown``.  A schema that is too large to be stored, or for which there is no room, is
+    stored as unknown under ``dead-letter``: its records become dead letters.
 
-A lookup that ends with an error for a person is tried again every ``AGAIN_S``, since somebody may mend the registry or an
-object.  ``follow`` tries it at once.
+A lookup that ends with an error for a person is tried again every ``AGAIN_S``, since a person may repair the registry
+or an object.  After ``follow`` it is tried at once.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ FIRST_PAUSE_S, PAUSE_S_MAX = 0.1, 10.0
 NOT_FOUND_S = 10.0
 AGAIN_S = 30.0
 EXPECTED_S = 1.0
-"""Seconds within which nearly every registry answers.  Until then the loop looks often."""
+"""Seconds within which nearly every registry answers.  Until then the loop checks often for the answer."""
 
 
 @dataclass(slots=True)
@@ -56,16 +57,17 @@ class SchemaLookup:
     again_at: float
     """Monotonic seconds from which on it is tried again."""
     task: Task[bool] | None = None
-    """The try under way; its result says whether the schema is stored."""
+    """The running request; its result says whether the schema is stored.  None while none is running."""
     pause_s: float = FIRST_PAUSE_S
     not_found_at: float | None = None
     """Monotonic seconds of the first answer "not found"."""
     cause: Retry | None = None
-    """Why the last try had no answer; None: it had one, or none has ended."""
+    """Why the newest try had no answer; None if it had one, or if no try has ended yet."""
     failure: LancewalError | None = None
     """The error that a person must see."""
     doubted: bool = False
-    """Whether the registry has another schema than the table: then the stored one does not count until both are alike."""
+    """Whether the registry has another schema than the table has stored.  The stored one is not used until both are
+    equal."""
 
 
 class SchemaLookups:
@@ -92,7 +94,7 @@ class SchemaLookups:
         self._wanted: dict[SchemaKey, SchemaLookup] = {}
         self._unknown_are_letters = contract.on_unknown_schema == "dead-letter"
         self.counts: Mapping[str, int] = contract.schema_versions
-        """Versions of schemas that count by the contract; version 1 of all others."""
+        """By schema, the newest stored version that the contract accepts; 1 for all other schemas."""
 
     def comparison(self) -> SchemaComparison | None:
         """Return a comparison of the schemas with the registry; None without a registry."""
@@ -107,7 +109,8 @@ class SchemaLookups:
         return self.schemas.known(key)
 
     def read(self, key: SchemaKey, at_least: int = 1) -> Sequence[StoredSchema]:
-        """Return the stored versions of a schema.  Raises ``RegistryUnavailable`` if this process has not read it yet."""
+        """Return the stored versions of a schema.  Raises ``RegistryUnavailable`` if this process has not read it
+        yet."""
         if not self.schemas.known(key):
             raise RegistryUnavailable(f"schema {key} has not been looked up yet")
         return self.schemas.read(key, at_least)
@@ -224,7 +227,8 @@ class SchemaLookups:
         # Step 2
         if self._registry is None:
             raise RegistryUnavailable(
-                f"records name schema {key}, which the table has not stored, and registry.url is not set"
+                f"records name schema {key}, which the table has not stored, and registry.url is not set. Set it to the "
+                "registry of the producers"
             )
         schema = self._registry.schema(key)
         # Step 3

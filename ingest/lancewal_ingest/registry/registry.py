@@ -1,10 +1,10 @@
-"""Door to a schema registry: one question.
+"""Interface to a schema registry, with one request.
 
 Guarantees of a ``Registry``
  1. ``schema`` returns what the registry has for a key, with all schemas that it refers to.
- 2. None means that the registry has answered "not found".  Silence, a refusal, a fault, or an answer that is no schema is
-    ``RegistryUnavailable``, whose message holds no secret.
- 3. Nothing is kept between two calls: a later answer may differ.
+ 2. None means that the registry has answered "not found".  Silence, a refusal, a fault, or an answer that is no schema
+    is ``RegistryUnavailable``, whose message holds no secret.
+ 3. Nothing is cached between two calls: a later answer may differ.
  4. Several threads may call at the same time.
 """
 

@@ -46,7 +46,8 @@ class Oldest:
 
 @dataclass(frozen=True, slots=True)
 class RetentionFacts:
-    """Facts about the topic from one look of ``topic_watch``.  Horizons are computed from them."""
+    """Facts about the topic, from one round of requests to the broker (``topic_watch``).  Horizons are computed from
+    them."""
 
     retention_s: float = math.nan
     """Seconds that the topic keeps records; infinite, or NaN while unknown."""
@@ -55,7 +56,8 @@ class RetentionFacts:
     lows: Positions = field(default_factory=dict)
     """First offset that Kafka still has, for each of these partitions."""
     oldest: Mapping[Region, Oldest] = field(default_factory=dict)
-    """Oldest record of each partition that is not durable, if its time is known."""
+    """By partition, the oldest record that is not durable; without partitions where all is durable or no time is
+    known."""
     tombstones_s: float = UNLIMITED
     """Seconds that a compacted topic keeps deletes; infinite for other topics."""
     moved_ms: Mapping[Region, int] = field(default_factory=dict)
@@ -90,8 +92,8 @@ class RetentionFacts:
         return max(0.0, min(self.retention_s - age_s, self.tombstones_s - unread_s))
 
     def _age_s(self, oldest: Oldest, now_ms: int) -> float:
-        """Return for how many seconds the record has waited: since its timestamp if that is plausible, else since it was
-        seen."""
+        """Return for how many seconds the record has waited: since its timestamp if that is plausible, else since it
+        was seen."""
         seen_ms = oldest.timestamp_ms if oldest.seen_ms is None else oldest.seen_ms
         told_s = (seen_ms - oldest.timestamp_ms) / 1000
         since_ms = oldest.timestamp_ms if 0 <= told_s <= self.retention_s else seen_ms

@@ -6,9 +6,10 @@ before, and reads again only after that time, keeps the row for ever.
 
 A region's deletes may be gone if all of this holds:
  1. The region has read records before.  For a region that only begins, a missed delete changes nothing if rows tell
-    their partition: all records of a primary key have one Kafka key in one partition, so a delete that is removed has
-    taken the older records with it.  Otherwise an older record under another text of the key may have stayed, and a
-    region that only begins would bring its row back.
+    their partition (``Contract.rows_tell_partition``).  All records of a primary key then have one Kafka key in one
+    partition, so a delete that is removed has taken the older records with it.  Otherwise producers may have written
+    one primary key in several ways.  An older record with a differently written key may have stayed, and a region that
+    only begins would bring its row back.
  2. Records lie after its durable position, and the next of them is older than ``delete.retention.ms``, or was removed.
     The broker finds the first recent record of the whole partition by timestamp.  If that record lies below the
     position, its timestamp may be later than when it was written.  Then the records after the position count as old if
@@ -93,7 +94,7 @@ def lost_tombstones(
 def accepted_up_to(losses: Seq[LossRecord], position: Position) -> tuple[Position, int]:
     """Return the position up to which a person has accepted that deletes from ``position`` on may be gone.
 
-    Also return the time of the last acceptance, in milliseconds since 1970.  If there is none, the result is
+    Also return the time of the newest acceptance, in milliseconds since 1970.  If there is none, the result is
     ``position`` and 0."""
     at, accepted_at_ms = position, 0
     for loss in losses:
@@ -103,7 +104,8 @@ def accepted_up_to(losses: Seq[LossRecord], position: Position) -> tuple[Positio
 
 
 def _written_at_ms(opened: OpenedTable, state: RegionState) -> int | None:
-    """Return when the region's newest durable segment was written, in milliseconds since 1970; None if it is trimmed."""
+    """Return when the region's newest durable segment was written, in milliseconds since 1970; None if it is gone, or
+    if there is none."""
     for record in reversed(state.generations):
         found = _newest_of(opened, state.region, record)
         if found is not None:

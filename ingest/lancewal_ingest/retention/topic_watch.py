@@ -3,13 +3,15 @@
 A consumer does not notice that a topic was recreated.  It does not learn the end of a paused partition, and learns of
 deleted records only when it is too late.
 
+A *look* is one such round of requests.
+
 Steps of one look
  1. Check that the topic is still the topic of the contract.
  2. Ask for the end of each partition, its high watermark, and the first offset that Kafka still has.
  3. Ask how long the topic keeps records, and deletes if it is compacted.  This is asked again every ``CONFIG_S``.
  4. Find the time of the oldest record that is not durable, for each partition that has one.  The time is known if the
-    worker has consumed the record, or from the look before, if nothing became durable since.  Otherwise the record
-    itself is fetched.  If no record comes, the time known before stays: it is older.
+    worker has consumed the record, or from the previous look, if nothing became durable since.  Otherwise the record
+    itself is fetched.  If no record comes, the time that is known from the previous look stays: it is older.
 """
 
 from __future__ import annotations
@@ -65,7 +67,8 @@ class WorkerPositions(Protocol):
 
     @property
     def oldest_consumed_ms(self) -> dict[Region, int]:
-        """Kafka's time, in milliseconds since 1970, of the first consumed record of each partition that is not durable."""
+        """Kafka's time, in milliseconds since 1970, of the first consumed record of each partition that is not
+        durable."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,17 +89,17 @@ class TopicWatch:
     """Watch of one topic."""
 
     check: Callable[[], None]
-    """Do step 1."""
+    """Function that raises an error if the topic is no longer the topic of the contract (step 1)."""
     source: WatchedTopics
     kept: Retention
     tasks: Tasks
     clock: Clock
     report: Callable[[str, object], None]
-    """Report a passing fault."""
+    """Function that is told of an error after which the watch goes on: the name of the operation, and the cause."""
     silent: KafkaUnavailable | KafkaForbidden | None = None
-    """Why the last look had no answer; None if it had one."""
+    """Why the newest look had no answer; None if it had one."""
     last: TopicAnswers = field(default_factory=TopicAnswers)
-    """Answers of the last look."""
+    """Answers of the newest look that had some."""
     _retention_s: float = math.nan
     _tombstones_s: float = math.inf
     _retention_again_at: float = float("-inf")

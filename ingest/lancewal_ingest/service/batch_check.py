@@ -25,7 +25,8 @@ UnboundedBatches = Literal["warn", "refuse"]
 
 @dataclass(slots=True, eq=False)
 class BatchCheck:
-    """Check of one topic's settings.  ``ask`` returns them; ``room`` is the largest unpacked batch in bytes."""
+    """Check of one topic's settings.  ``ask`` asks the broker for them.  ``room``: most bytes of an unpacked batch for
+    which Kafka's client has room.  ``warn`` is told of a problem."""
 
     topic: str
     ask: Callable[[], StoredBatches]

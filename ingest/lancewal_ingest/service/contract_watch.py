@@ -1,12 +1,14 @@
-"""Watch for a newer version of the contract, and let the running process take it up.
+"""Watch for a newer version of the contract, and let the running process follow it.
+
+To *take up* a version means to follow it from the next segment on, without a restart.
 
 Guarantees
- 1. A change of columns, policies and the format of values (``TAKEN_UP``) is taken up, with everything that depends on
-    it at once.  The process notices any other change when it checks the topic: it goes on by its version, or ends with a
-    named error.
- 2. If a change cannot be taken up yet, because the store, Kafka or the dead-letter topic does not answer, it is tried
-    again.  ``problem`` says so, and meanwhile the version before holds.  That is safe, because each entry names its
-    contract version.
+ 1. If only terms in ``TAKEN_UP`` have changed, such as columns and policies, the process takes the version up, with
+    all that depends on it at once.  The process notices any other change when it checks the topic.  It then goes on
+    with its own version, or ends with a named error.
+ 2. If a version cannot be taken up yet, because the store, Kafka or the dead-letter topic does not answer, it is tried
+    again.  ``problem`` says so.  Until then the process follows the previous version.  That is safe, because each entry
+    names its contract version.
  3. The loop never waits for the store or Kafka: a task prepares everything that a version needs, and the loop only
     swaps.
 
@@ -40,13 +42,13 @@ class ContractWatch:
     tasks: Tasks
     clock: Clock
     prepare: Callable[[Contract], Callable[[], None]]
-    """Prepare the newest version, in a task, and return the function that the loop calls to take it up."""
+    """Function that prepares a newer version, in a task.  It returns the function that the loop calls to follow it."""
     failed: Callable[[str, object], None]
-    """Report why a version could not be taken up."""
+    """Function that is told why a version could not be followed: the name of the operation, and the cause."""
     group: str = ""
     _again_at: float = field(init=False)
     _asked: Task[tuple[Contract, Callable[[], None]] | None] | None = None
-    """The look under way: a newer contract, and the function that takes it up."""
+    """The running look.  Its result is a newer contract and the function that makes the process follow it, or None."""
     _problem: LancewalError | None = None
 
     def __post_init__(self) -> None:
@@ -54,8 +56,9 @@ class ContractWatch:
 
     @property
     def problem(self) -> Problem | None:
-        """Why this process cannot follow a newer contract version, for ``/readyz``; None if there is no such problem."""
-        what = "a newer version of the contract is not taken up"
+        """Why this process cannot follow a newer contract version, for ``/readyz``; None if there is no such
+        problem."""
+        what = "this process does not follow the newest contract version yet"
         return None if self._problem is None else Problem.of(self._problem, what)
 
     def look(self) -> None:

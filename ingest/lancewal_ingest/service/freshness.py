@@ -1,7 +1,8 @@
 """Freshness of each assigned partition: how long its oldest record that is not durable has waited, in seconds.
 
-A producer may set any timestamp, and a backfill has old ones.  But a producer cannot change where the partition ended at
-a look at Kafka: a record at or after that end came later.
+A producer may set any timestamp, and a backfill has old ones.  But a producer cannot change where the partition ended
+when Kafka was asked: a record at or after that end came later.  Each answer of Kafka about a partition's end is a
+*look*.
 
 Guarantees
  1. Freshness is 0 while no readable record waits in Kafka, however old the newest record is.
@@ -28,7 +29,8 @@ from lancewal_ingest.kafka.source import Positions
 from lancewal_ingest.retention.horizon import Oldest
 
 _SHARE = 16
-"""The looks kept are at least one part in this many of their total time span apart."""
+"""Bounds the number of looks.  A new look replaces the newest one, if it came less than 1/16 of the looks' whole time
+span after the look before that one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +38,7 @@ class IngestProgress:
     """Positions of the worker's partitions, with facts about their records in Kafka."""
 
     waiting: Collection[Region]
-    """Partitions that are ours and not open yet."""
+    """Partitions that are assigned to this process and not open yet."""
     durable: Positions
     """Durable position of each open partition."""
     oldest_consumed_ms: Mapping[Region, int]
@@ -70,11 +72,12 @@ class Freshness:
         """For each partition with waiting records: its durable position (None before it is open), and the monotonic
         seconds since when they wait there."""
         self._looks: dict[Region, list[_Look]] = {}
-        """Looks at each open partition, oldest first.  Of the looks with an end at or before the durable position only the
-        last is kept."""
+        """Looks at each open partition, oldest first.  Of the looks with an end at or before the durable position only
+        the last is kept."""
 
     def look(self, now: float, now_ms: int, at: IngestProgress) -> dict[Region, float]:
-        """Return the freshness of each partition in seconds; ``now`` is monotonic, ``now_ms`` milliseconds since 1970."""
+        """Return the freshness of each partition in seconds; ``now`` is monotonic, ``now_ms`` milliseconds since
+        1970."""
         before, self._since = self._since, {}
         found: dict[Region, float] = {}
         for region in at.waiting:

@@ -40,10 +40,12 @@ from lancewal_ingest.service.recent_records import RecentRecords
 from lancewal_ingest.service.standstill import Still
 
 OTHER_NAMES_MAX = 100
-"""Most names, other than present ones, that have series of their own: producers choose these names."""
+"""Most names, other than current names of columns, that have a metric series of their own: producers choose these
+names."""
 NAME_LENGTH_MAX, REASON_LENGTH_MAX = 100, 1000
+"""Most characters of a field's name in metrics and log lines, and of the reason why it becomes no column."""
 FURTHER = "..."
-"""Stands for all further names."""
+"""Value of the label ``field`` for all names without a series of their own."""
 
 
 class IngestMetrics(ServiceMetrics):
@@ -71,7 +73,7 @@ class IngestMetrics(ServiceMetrics):
         self._shown.retention_seconds.set(math.nan)
         self._short: frozenset[Region] = frozenset()
         self._other_names = set[OtherName]()
-        """Names that have a series of their own."""
+        """Names, other than current names of columns, that have a metric series of their own."""
         self.records = RecentRecords()
         self.append_failed: Problem | None = None
         """Cause of the newest failed try to store a segment; None if every first try succeeded."""
@@ -255,7 +257,8 @@ class IngestMetrics(ServiceMetrics):
         self._shown.dead_letter_failures.inc()
 
     def standing(self, waiting: Mapping[Region, Still]) -> None:
-        """Set for each open partition how long its position has not moved although records wait; 0 if no record waits."""
+        """Set for each open partition how long its position has not moved although records wait; 0 if no record
+        waits."""
         now = self._clock.monotonic()
         for region in self._durable:
             still = waiting.get(region)
@@ -263,7 +266,8 @@ class IngestMetrics(ServiceMetrics):
             self._shown.standing_seconds.labels(str(region.partition)).set(seconds)
 
     def retention(self, kept_s: float, horizons: Mapping[Region, float], reserves: Mapping[Region, int]) -> None:
-        """Set how long the topic retains records, the shortest horizon, and each open partition's reserve of offsets."""
+        """Set how long the topic retains records, the shortest horizon, and each open partition's reserve of
+        offsets."""
         self._shown.retention_seconds.set(kept_s)
         unknown = any(math.isnan(left_s) for left_s in horizons.values())
         self._shown.retention_horizon_seconds.set(math.nan if unknown else min(horizons.values(), default=math.inf))
@@ -271,7 +275,8 @@ class IngestMetrics(ServiceMetrics):
             self._shown.retention_reserve_offsets.labels(str(region.partition)).set(offsets)
 
     def retention_short(self, short: Mapping[Region, float]) -> None:
-        """Log the partitions that are now about to lose records, with the seconds left, and those that no longer are."""
+        """Log the partitions that are now about to lose records, with the seconds left, and those that no longer
+        are."""
         for region in sorted(short.keys() - self._short):
             self.events.retention_shortened(**region.place, horizon_s=round(short[region], 1))
         for region in sorted(self._short - short.keys()):

@@ -1,6 +1,6 @@
 """How many of each partition's newest records became rows or were rejected, in the last two minutes that had records.
 
-Records that the contract ignores do not count: a person has decided to pass over them.
+Rejected records that the contract ignores do not count: a person has decided that they are no problem.
 """
 
 from __future__ import annotations

@@ -2,11 +2,11 @@
 
 Steps
  1. Answer probes: from now on ``/readyz`` says what is missing.  If ``table.uri`` is a name, ask the catalog for its
-    address.  Read the contract, and write our consumer group into it if it names none (``kafka.consumer_group``).  Check
-    settings, table, topic, dead-letter topic and store, and join the group.  Nothing is consumed yet.  If the topic has
-    more partitions than the contract, store how far the old ones are drained (``draining``).  If a catalog, store or
-    broker does not answer or denies access, ask again in this process (``process.start``).  After this step nobody asks
-    the catalog.
+    address.  Read the contract, and write our consumer group into it if it names none (``kafka.consumer_group``).
+    Check settings, table, topic, dead-letter topic and store, and join the group.  Nothing is consumed yet.  If the
+    topic has more partitions than the contract, store how far the old ones are drained (``draining``).  If a catalog,
+    store or broker does not answer or denies access, ask again in this process (``process.start``).  After this step
+    nobody asks the catalog.
  2. Run the worker's loop.  Beside it ask the broker about the topic (``topic_watch``).  Check whether an operator has
     paused ingest (``control``): then consume nothing, and go on with everything else.  Take up altered policies
     (``contract_watch``).  While Kafka is about to delete records of a running partition that are not durable, open no
@@ -62,8 +62,8 @@ class Running:
 def run_ingest(settings: Settings, found: Callable[[], Settings] | None = None) -> None:
     """Run the service until SIGTERM or SIGINT.  Raises ``LancewalError`` if a person or a supervisor must act.
 
-    ``found`` returns the settings with the table's address.  If ``table.uri`` is a name, ``found`` looks the address up
-    (step 1).
+    ``found`` returns the settings with the table's address.  If ``table.uri`` is a name, ``found`` asks the catalog for
+    the address (step 1).  Without ``found``, ``settings`` must have the address.
     """
     settings.need("table.uri", "kafka.bootstrap_servers")
     seconds = settings.ingest.drain_timeout_s
@@ -107,5 +107,5 @@ def serve(
 
 
 def _known(table: IngestTable) -> Callable[[], Settings]:
-    """Return what gives the settings of this table, whose address is known."""
+    """Return a function that returns the settings of this table, with its address."""
     return lambda: table.settings

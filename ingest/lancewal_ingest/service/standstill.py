@@ -1,8 +1,8 @@
 """Find partitions that do not move: records wait in Kafka, and the durable position stays the same.
 
-The high watermark shows whether records wait, so records after an open transaction count, although nobody can read them
-yet.  Any cause shows here: a stopped partition, a store that takes nothing, a broker that delivers nothing, a transaction
-that is never ended.  The module has no side effects.
+The high watermark shows whether records wait, so records after an open transaction count, although nobody can read
+them yet.  Any cause shows here: a stopped partition, a store that takes nothing, a broker that delivers nothing, a
+transaction that is never ended.  The module has no side effects.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Still:
     high: Position
     """Kafka's high watermark."""
     transaction: bool
-    """Whether all waiting records come after the beginning of an open transaction."""
+    """Whether all waiting records come after the beginning of an open transaction, so that nobody can read them yet."""
 
     def text(self, region: Region, now: float) -> str:
         why = ", after a transaction that is still open" if self.transaction else ""

@@ -2,8 +2,8 @@
 
 Guarantees
  1. Only the owner id, threads, the memory budget and metrics' registry are shared with other tables (``process``).
- 2. The table is ready when it is a member of its group and every partition that is ours is open.  It is also ready if no
-    partition is ours, and says so.
+ 2. The table is ready when it is a member of its group and every partition that is ours is open.  It is also ready if
+    no partition is ours, and says so.
  3. Broker and store are asked in threads beside the loop, so their silence is named whatever the loop waits for.
  4. If the table is deleted, its work ends within 10 s, and no region is handed over: nothing more is written there.
  5. A pause, and a claim by another owner that came first, are not problems: a person wants the first, and the next try
@@ -64,7 +64,8 @@ class TableKafka:
     retention: Retention
     batches: BatchCheck
     dead_letters: Callable[[Contract], DeadLetters]
-    """Return the dead letters for a version of the contract; check their topic first, if the version sends any."""
+    """Function that returns the destination of dead letters for a contract version.  If the version makes dead letters,
+    the function checks their topic first."""
 
 
 class IngestTable:
@@ -104,12 +105,13 @@ class IngestTable:
         self.worker.prepare_terms = self._prepare_terms
         self._topic = TopicWatch(self._check_topic, kafka.topics, kafka.retention, tasks, clock, metrics.failed)
         self._short: Mapping[Region, float] = {}
-        """Running partitions that are about to lose records, and the seconds left for each."""
+        """Open partitions, not stopped, whose records Kafka is about to delete, and the seconds left for each."""
         self._altered = ContractWatch(store, contract, tasks, clock, self.prepare, metrics.failed, context.group)
         self._control = ControlWatch(ControlReader(store, clock, Service.INGEST, contract.making), tasks, clock)
         self._conflicts = ConflictWatch(context)
         self.presence = Presence(store, contract)
-        """Whether the table is there.  The watch over the store asks, and each turn checks what it found."""
+        """Check whether the table still exists.  The watch over the store asks the store, and each turn checks the
+        answer."""
         self._still = Standstill()
         self._freshness = Freshness()
         self._refresh_at = clock.monotonic()
@@ -177,15 +179,15 @@ class IngestTable:
         return partial(self.worker.take_up, terms.preparer, terms.dead_letters)
 
     def _prepare_terms(self, newer: Contract, before: Terms) -> Terms:
-        """Return what a newer version of the contract needs, with its topics checked.
+        """Return the terms of a newer contract version, after a check of its topics.
 
-        Raises ``ContractChanged`` if it cannot be taken up yet.
+        Raises ``ContractChanged`` if the process cannot follow the version yet.
         """
         try:
             return self._terms(newer, before)
         except ActionNeeded as error:
             raise ContractChanged(
-                f"records wait for version {newer.version} of the contract, which cannot be taken up: {error}"
+                f"records wait for contract version {newer.version}, which this process cannot follow yet: {error}"
             ) from error
 
     def _terms(self, newer: Contract, before: Terms) -> Terms:
@@ -261,7 +263,8 @@ class IngestTable:
         metrics.paused_by_operator(paused)
 
     def _admit(self) -> None:
-        """Show the horizons, and let the worker open no further partition while a running one is about to lose records."""
+        """Set the metrics of retention.  Let the worker open no further partition while Kafka is about to delete
+        records of an open one that has not stopped."""
         worker, facts, metrics = self.worker, self._topic.last.retention, self.metrics
         open_ = worker.durable
         horizons = {r: left_s for r, left_s in facts.horizons(self.context.clock.now_ms()).items() if r in open_}

@@ -1,8 +1,9 @@
 """The ingest loop of one table: consume, append, seal, flush and hand over, for all partitions together.
 
 One thread calls ``step``.  The segment, the seals, the flush and the bundle that are under way run beside it in tasks.
-Changes of region states are decided only while no segment is unsettled (``sealing``).  A step that wants to claim, seal or
-hand over therefore first waits for the job in flight.  No segment waits for the swap of a seal, or for a bundle.
+Changes of region states are decided only while no segment is unsettled (``sealing``).  A step that wants to claim,
+seal or hand over therefore first waits for the job in flight.  No segment waits for the swap of a seal, or for a
+bundle.
 
 Guarantees
  1. At most one segment is in flight.  Records consumed meanwhile go together into the next one (group commit).  It is
@@ -16,8 +17,8 @@ Guarantees
     hands over.
  5. A partition that stops (misrouted record, bad record under ``stop``, lost retention) stops alone; others go on.  If
     a record has stopped it, the partition is opened again under each new version of the contract (``take_up``).  If
-    keys in conflict have stopped it, it goes on once a person has decided (``stop_conflicting``).  A partition that a
-    command has led past the record goes on too (``led_past``).
+    keys in conflict have stopped it, it goes on once a person has decided (``stop_conflicting``).  A partition whose
+    position a command has moved past the record goes on too (``led_past``).
 
 ``intake`` polls, and keeps the records that are in no segment yet.  ``partitions`` keeps which partitions wait to be
 opened, are open or have stopped.
@@ -71,8 +72,8 @@ from lancewal_ingest.regions.schema_waits import SchemaWait, SchemaWaits
 from lancewal_ingest.regions.sealing import Sealing
 
 SHARED_RATIO, SHARED_BYTES_MAX = 16, 32 << 20
-"""Bounds of the rows that MemTables may share: a part of the budget, and bytes.  When one MemTable is dropped, its part of
-a shared batch stays in memory."""
+"""Bounds of the rows that MemTables may share: a part of the budget, and bytes.  When one MemTable is dropped, its
+part of a shared batch stays in memory."""
 STOPPED_BY_POLICY = (
     BadRecord,
     ColumnUnknown,
@@ -86,7 +87,7 @@ STOPPED_BY_POLICY = (
 )
 """Errors that another policy, or another dead-letter topic, may remove."""
 LOG_SILENT_S_MAX = 24 * 3600.0
-"""Seconds without a segment after which a log in which nothing is open is not used any more.  Fences are kept for seven
+"""Seconds without a segment after which a log without open regions is not used any more.  Fences are kept for seven
 days."""
 
 
@@ -109,10 +110,10 @@ class IngestWorker:
         context.contracts.know(context.contract)
         self._source = source
         self.terms = Terms(preparer, dead_letters)
-        """Version of the contract that the next segment follows."""
+        """Contract version that the next segment follows, with its decoder and dead letters."""
         self.prepare_terms: Callable[[Contract, Terms], Terms] = self._prepare_terms
-        """Function that prepares a newer version of the contract, given the terms before.  The service replaces it by one
-        that also checks what the version needs of Kafka."""
+        """Function that prepares a newer contract version, given the terms in use.  The service replaces it by one that
+        also checks the topics of the version."""
         self._new_columns = NewColumns(context, observer)
         self._owner = owner
         self._observer = observer
@@ -170,7 +171,8 @@ class IngestWorker:
         self._conflicting: Mapping[Region, RegionConflict] = {}
         """Partitions that must consume nothing because too many of their keys are in conflict."""
         self._altered = False
-        """Whether policies were altered, and the partitions that they had stopped are not opened again yet."""
+        """Whether this process follows a newer contract version, and has not yet reopened the partitions that policies
+        had stopped."""
         self._seen: tuple[dict[Region, Position], int] | None = None
         """Durable positions and number of generations to be flushed, as last reported to the observer."""
 
@@ -188,7 +190,8 @@ class IngestWorker:
 
     @property
     def decoded(self) -> dict[Region, Position]:
-        """Position up to which each open partition's records are decoded or rejected, whether or not they are stored."""
+        """Position up to which each open partition's records are decoded or rejected, whether or not they are
+        stored."""
         in_flight = self._flight.decoded
         return {region: max(at, in_flight.get(region, at)) for region, at in self.durable.items()}
 
@@ -538,7 +541,8 @@ class IngestWorker:
         return LogWriter(context.store, context.clock, log, self._owner, self.terms.contract.rows.wal)
 
     def _restart_after_fence(self) -> bool:
-        """Begin a new log if the group coordinator confirms that we are a member; False if it does not.
+        """Begin a new log if the group coordinator confirms that this process is a member.  Return False if it does
+        not.
 
         Without assigned partitions the log begins at once: a later assignment confirms the membership."""
         if self._partitions.assigned and not self._source.commit({}):
@@ -556,7 +560,7 @@ class IngestWorker:
             self._partitions.go_on(STOPPED_BY_POLICY)
 
     def _take_up_what_was_met(self) -> None:
-        """Take up the newer version of the contract that a claim, or a flush from a log, has met."""
+        """Follow the newer contract version because of which a claim or a flush has failed (``outdated``)."""
         if not (self._partitions.outdated or self._flushes.outdated):
             return
         self._partitions.outdated = self._flushes.outdated = False

@@ -123,7 +123,7 @@ def test_what_cannot_be_taken_up_is_told_and_tried_again() -> None:
     assert problem is not None
     assert (problem.kind, problem.message) == (
         "topic_missing",
-        "a newer version of the contract is not taken up: the dead-letter topic 'x' does not exist",
+        "this process does not follow the newest contract version yet: the dead-letter topic 'x' does not exist",
     )
     watched.error = None
     watched.look()
