@@ -38,12 +38,13 @@ def list_(
 ) -> None:
     """Count the letters of the dead-letter topic by kind and column, with the times of the first and the last.
 
-    Reads the topic to its present end.  Changes nothing and joins no consumer group.  Each group names the record of its
-    newest letter, and the expectation that this letter states.  Letters of other tables, and records that are not
+    Reads the topic to its present end.  Changes nothing and joins no consumer group.  Each group names the record of
+    its newest letter, and what was expected of this record.  Letters of other tables, and records that are not
     letters, are only counted.
 
     As JSON: `topic`, `letters`, `groups` (`kind`, `column`, `letters`, `first`, `last`, `topic`, `partition` and `offset` of a
-    record, `message`), `elsewhere`, `foreign`, and `unread` (partition and reason).
+    record, `message`), `elsewhere`, `foreign`, and `unread` (partition and reason).  `elsewhere` counts the letters of other
+    tables, and `foreign` the records that are not letters.
 
     Example: lancewal dead-letter list --since 24h
     """

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from lancewal_kafka.records import Records
 
 app = CommandApp(
-    help="Skip offsets that stopped a partition. Ingest goes on within ten seconds if its position has moved. Else restart it."
+    help="Skip offsets that stopped a partition. If the partition's position has moved, running ingest goes on within ten "
+    "seconds. Else restart ingest."
 )
 
 
@@ -38,8 +39,8 @@ def accept_loss(
     dry_run: DryRunOption = False,
     yes: YesOption = False,
 ) -> None:
-    """Go on after offsets that Kafka deleted before they became durable, or although the topic lost its tail. Record the
-    loss.
+    """Go on after offsets that Kafka deleted before they became durable, or although the topic lost its tail. Record
+    the loss.
 
     JSON has `partition`, `losses` (`kind`, and the offsets from `first` to before `next`), `goes_on` (the position at
     which the partition continues), and `dry_run`.

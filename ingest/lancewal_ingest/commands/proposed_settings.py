@@ -1,16 +1,17 @@
-"""The settings that ``lancewal config init`` proposes for a table, from a schema of a registry or of a file, or from a topic.
+"""The settings that ``lancewal config init`` proposes for a table, from a schema of a registry or of a file, or from a
+topic.
 
-1. The text is a settings file.  What a schema does not say stands in it as a comment, with the value that is most likely.
-   With these lines taken, ``lancewal config check`` accepts the file.
-2. Each field becomes a column in the type of ``on_unknown_column: add``, or is a comment that says why not.  A field whose
-   name no column can have gets another name for its column.
-3. The key's schema, in the subject beside that of the values, says the keys if its fields are columns.
+1. The text is a settings file.  Settings that a schema does not tell are comments, with the value that is most likely.
+   Once these lines are uncommented, ``lancewal config check`` accepts the file.
+2. Each field becomes a column in the type of ``on_unknown_column: add``, or is a comment that says why not.  A field
+   whose name no column can have gets another name for its column.
+3. The schema of record keys, in the subject ``...-key`` beside ``...-value``, gives the keys if its fields are columns.
 4. Of several messages in a schema the first one has the columns, and the file takes records of its name alone.
-5. From a topic of Debezium's connector, the newest records say all of it (``connector_topic``), and comments name settings
-   of the connector that are missing or harmful.
-6. No secret of the settings is shown.  Nothing is written without a folder.  In a folder each topic that matches has a file
-   of its own, but for dead letters of another topic.  No file is overwritten.  A topic of which no table can be made does
-   not keep others from theirs.
+5. For a topic of Debezium's connector, the settings follow from the newest records (``connector_topic``).  Comments
+   name settings of the connector that are missing or harmful.
+6. No secret of the settings is shown.  Nothing is written without a folder.  In a folder each topic that matches has a
+   file of its own, but for dead letters of another topic.  No file is overwritten.  A topic of which no table can be
+   made does not keep others from theirs.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ def proposed_settings(
     if file is not None:
         return _text(_of_file(file), f"the schema in {file.name}")
     if not settings.registry.url:
-        raise InvalidSettings("--from-subject asks a schema registry, and the setting registry.url names none")
+        raise InvalidSettings("--from-subject asks a schema registry, and registry.url is not set. Set it")
     from lancewal_ingest.registry.confluent import ConfluentRegistry
 
     registry = ConfluentRegistry(settings.registry)

@@ -38,13 +38,14 @@ def accept(
     ] = None,
     dry_run: DryRunOption = False,
 ) -> None:
-    """Read records by the schema that the registry has now, although the table has stored another one for that number, or
-    that it is unknown.
+    """Read records by the schema that the registry has now, although the table has stored another one for that number,
+    or that it is unknown.
 
-    Rows that are durable stay as they are. Running ingest takes this up within seconds, and partitions that had stopped for
-    the schema go on. If record keys name the schema, you say so that keys keep their partitions. --dry-run makes the same
-    checks, and shows both schemas. JSON has `schema`, `version` (of the stored schema), `contract_version`, `since` (by
-    partition) and `dry_run`. `before` and `after` are the texts of the schemas; `before` is null if it was unknown.
+    Rows that are durable stay as they are. Running ingest takes this up within seconds, and partitions that had
+    stopped for the schema go on. If record keys name the schema, you say so that keys keep their partitions. --dry-run
+    makes the same checks, and shows both schemas. JSON has `schema`, `version` (of the stored schema),
+    `contract_version`, `since` (by partition) and `dry_run`. `before` and `after` are the texts of the schemas;
+    `before` is null if it was unknown.
 
     Example: lancewal schema accept 7 --from orders-3-1841
     """
@@ -69,7 +70,9 @@ def accept(
         regions, found = context.contract.regions, (record_named(text, context.contract) for text in from_ or ())
         since = {regions[partition]: Position(offset) for partition, offset in found}
         if len(since) < len(from_ or ()):
-            raise InvalidInput("--from names two records of one partition")
+            raise InvalidInput(
+                "--from names two records of one partition. Give only the first one under the new schema"
+            )
         registry = ConfluentRegistry(settings.registry)
         accepted = accept_schema(context, registry, SchemaKey(named), since, look_only=dry_run)
     content = {

@@ -1,4 +1,4 @@
-"""Description of a topic's newest records for ``lancewal config check``: how the table would take them.
+"""Text about a topic's newest records for ``lancewal config check``: how many of them would be rows, or why not.
 
 Records are read and decoded as in ingest, by a contract that the settings declare.  Nothing is written, no group is
 joined, and no content of a record is shown.  Settings stay valid whatever the text says: the topic may be absent, empty
@@ -38,7 +38,7 @@ _Why = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """One record, and why it would be bad: the kind and the message, empty if it would not."""
+    """One record, and why it would be bad: the kind and the message, both empty if it would be a row or passed over."""
 
     at: tuple[int, int, int]
     """Timestamp, partition and offset."""
@@ -119,7 +119,8 @@ def _lines(settings: Settings, topic: str, contract: Contract | None) -> Iterato
 def _of_connector(
     settings: Settings, contract: Contract | None, parts: Sequence[Consumed], partitions: int
 ) -> Iterator[str]:
-    """Yield what ``lancewal config init --from-debezium`` would say about these records, if the settings have an envelope."""
+    """Yield what ``lancewal config init --from-debezium`` would say about these records, if the settings have an
+    envelope."""
     table = settings.table
     ours = (table.format.envelope, table.format.value, table.format.key)
     if contract is not None:

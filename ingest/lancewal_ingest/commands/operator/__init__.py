@@ -1,7 +1,7 @@
 """Decisions of a person about offsets that stopped a partition.
 
-``accept_loss`` leads a partition past offsets that Kafka deleted, and ``reject`` past bad records.  Both write an
-``entry`` in the place of ingest.  ``accept_schema`` takes another schema for a name that records use.
+``accept_loss`` moves a partition's position past offsets that Kafka deleted, and ``reject`` past bad records.  Both
+write an ``entry`` in the place of ingest.  ``accept_schema`` replaces the stored schema of an id that records name.
 
 May import: append, context, decode, kafka, regions, registry, retention.
 """

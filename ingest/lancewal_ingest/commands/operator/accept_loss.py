@@ -5,7 +5,8 @@ Guarantees
  2. Every loss is recorded (``lancewal_core.region.loss_record``).
  3. If nothing is lost, nothing is changed.
  4. If only deletes may be lost (``tombstones``), no offset is passed over: all records that Kafka still has are read.
- 5. If both are lost, both are recorded.  Otherwise the entry over the gap would hide that nobody has read for long.
+ 5. If offsets and deletes are lost, both are recorded.  Otherwise the entry over the lost offsets would hide that no
+    process has read the region for long.
  6. If Kafka ends below the durable position, durable rows stay, and no offset is passed over.  The region goes on at
     that position once Kafka has grown up to it.  Records that Kafka gets below that position are never read; these
     offsets are recorded as lost.
@@ -115,7 +116,8 @@ def _loss(
     next_: Position,
     kind: Literal["offsets", "tombstones", "replaced"],
 ) -> LossRecord:
-    """Return the record of a loss of offsets from ``first`` to before ``next_`` that ``owner`` accepts now."""
+    """Return the record of a loss of offsets from ``first`` to before ``next_``, accepted now.  ``owner``: the id of
+    the command's process."""
     return LossRecord(first=first, next=next_, accepted_at_ms=context.clock.now_ms(), accepted_by=owner, kind=kind)
 
 

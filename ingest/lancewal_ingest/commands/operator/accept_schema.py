@@ -1,17 +1,19 @@
-"""``lancewal schema accept``: take another schema for a name that records use, from named positions on.
+"""``lancewal schema accept``: decode records by the schema that the registry has now for an id, from given positions
+on.
 
 Guarantees
- 1. Entries that are there stay as they are: each names the contract version by which its records were decoded, and only the
+ 1. Existing entries stay as they are: each names the contract version by which its records were decoded, and only the
     new version of the contract names the new version of the schema.
  2. Records before the positions are decoded as before, in every process.
- 3. A command that dies between its steps has changed nothing that counts.  It is run again.
+ 3. A command that dies before step 3 is done has changed nothing that has an effect.  It can be run again.
  4. ``look_only`` makes the same checks and stores nothing.  It returns what the same command would store.
 
 Steps
  1. Ask the registry for its schema, and compare it with the newest stored version.
  2. Put the next version of the schema, with the positions.  A command that died may have put versions that no contract
-    names.  If these say something else, put the versions that count once more behind them: so they decide nothing.
- 3. Put the next version of the contract, which says that the version counts.
+    names.  If the newest of these differs from the new version, first put the accepted versions once more after them,
+    so that they have no effect.
+ 3. Put the next version of the contract, which names the new version of the schema.
 """
 
 from __future__ import annotations
@@ -105,7 +107,7 @@ def _put(context: IngestContext, key: SchemaKey, version: int, schema: StoredSch
     def decide(found: Version | None) -> StoredSchema:
         if found is None or found.version != version - 1:
             raise InvalidInput(
-                f"schema {key}: another command takes a schema for it at the same time. Run this one again"
+                f"schema {key}: another command accepts a schema for it at the same time. Run this command again"
             )
         return schema
 

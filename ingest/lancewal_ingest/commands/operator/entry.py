@@ -1,4 +1,4 @@
-"""Write one entry of a region in the place of ingest, to lead the region past offsets that stopped it.
+"""Write one entry of a region in the place of ingest, to move the region's position past offsets that stopped it.
 
 Guarantees
  1. The entry starts at the region's durable position, or nothing is written.

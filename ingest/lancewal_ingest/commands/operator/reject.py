@@ -1,19 +1,20 @@
-"""``lancewal offset reject``: lead a partition past bad or misrouted records that stopped it.
+"""``lancewal offset reject``: reject bad or misrouted records that stopped a partition, and move its position past
+them.
 
 Guarantees
  1. The dead letter of each such record is acknowledged before its offset is durable, as under the policy
-    ``dead-letter``.  If the contract's policy is ``ignore``, the record is passed over without a letter.  (A process with
-    an older version of the contract may have stopped at such a record, or any process with ``ColumnUnknown``.)  A good
-    record under another form of keys has a letter under every policy.
+    ``dead-letter``.  If the contract's policy is ``ignore``, the record is passed over without a letter.  (A process
+    with an older version of the contract may have stopped at such a record, or any process with ``ColumnUnknown``.)  A
+    good record under another form of keys has a letter under every policy.
  2. Records are rejected only from the region's durable position on, only if the record there cannot be a row of this
     region, and only up to the offset that the operator names.
- 3. An entry is the one that the policy ``dead-letter`` gives: good records in between become rows, as in ingest.
+ 3. Each entry is the one that ingest would write under the policy ``dead-letter``: good records in between become rows.
  4. Offsets that Kafka's client cannot read (``RecordsUnreadable``) are rejected one by one: each is listed, and has a
     letter without key and value.
- 5. Nothing is decoded whose schema the table has not stored (``lancewal_core.wal.writer_schemas``).  The range ends before
-    such a record.
+ 5. Nothing is decoded whose schema the table has not stored (``lancewal_core.wal.writer_schemas``).  The range ends
+    before such a record.
  6. A dry run changes nothing, and reports what the same command would do.
- 7. After a crash a number of whole pieces are done, and the region goes on after them.
+ 7. A range is done in pieces.  After a crash some pieces are done completely, and the region goes on after them.
 
 Steps
  1. Check that the durable position is the offset.  Then repeat steps 2 and 3 for each piece of the range:
@@ -49,7 +50,9 @@ _UNREADABLE_AT_ONCE = 10_000
 """Most unreadable offsets that one entry lists."""
 
 ReadRecords = Callable[[Region, Position, Position], tuple[Records, Position]]
-"""Reader of the records of a range, or of its beginning if they are many, and of the position after them."""
+"""Function that reads the records of a region from a first position to before an end.
+
+It returns the records, and the position after them.  If they are many, it returns only the first ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +147,8 @@ def reject(
 
 
 def _end(region: Region, offset: Position, through: Position, held: Offsets) -> Position:
-    """Return the position after the range.  ``InvalidInput`` if Kafka, which has the offsets ``held``, lacks some of it."""
+    """Return the position after the range.  ``InvalidInput`` if Kafka, which has the offsets ``held``, lacks some of
+    it."""
     if not held.low <= offset < held.high:
         raise _wrong(region, f"Kafka has no record at offset {offset}")
     if not offset <= through < held.high:
@@ -167,8 +171,8 @@ def _with_schemas(
     if place == 0:
         raise _wrong(
             region,
-            f"the record at offset {at} names schema {key}, which the table has not stored. Ingest finds it, or says what to "
-            "do. If nobody knows it: `lancewal table alter --on unknown-schema=dead-letter`",
+            f"the record at offset {at} names schema {key}, which the table has not stored. Ingest looks it up, or says what "
+            "to do. If no registry has it: `lancewal table alter --on unknown-schema=dead-letter`",
             None if at == offset else f"Records before {at} are done; ingest goes on from there",
         )
     return records.part(0, place), at
@@ -209,7 +213,7 @@ def _check_reached(region: Region, reached: Position | None, wanted: Position, o
         where = "at the first record that Kafka has" if reached is None else f"at offset {reached}"
         raise _wrong(
             region,
-            f"the partition goes on {where}, not at {wanted}: records are rejected only from the one that stops it on",
+            f"the partition goes on {where}, not at {wanted}. Give the record that stops the partition",
             None if wanted == offset else f"Records before {wanted} are done; ingest goes on from there",
         )
 

@@ -1,8 +1,9 @@
 """Records of a connector: what each value is, which form a key has, and facts about many of them.
 
-1. A value is a row, a delete, a tombstone, a truncate or a record beside rows.  Anything else is unreadable.
-2. ``InvalidInput`` names a record that no table can have: the envelope of another program, another frame than ingest reads,
-   an event without a row, or a key that is no struct.
+1. A value is a row, a delete, a tombstone, a truncate or a record beside rows.  Anything else is unreadable.  A record
+   *beside rows* is a heartbeat, a transaction or a message.
+2. ``InvalidInput`` names a record that no table can have: the envelope of another program, another frame than ingest
+   reads, an event without a row, or a key that is no struct.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class ConnectorValue(NamedTuple):
     what: What
     format: ValueFormat | None = None
     enveloped: bool | None = None
-    """Whether it is an envelope; None if it fits both."""
+    """Whether the value is Debezium's envelope; None if it may come with or without an envelope, as a null does."""
     row: Mapping[str, Any] | None = None
     """The row in JSON without schemas."""
     schema: ConnectorSchema | None = None
@@ -69,7 +70,8 @@ class ConnectorFacts:
     """Facts collected from a connector's records, the newest record first."""
 
     forms: dict[tuple[ValueFormat, bool | None], str] = field(default_factory=dict)
-    """Each form of values, with a record that has it."""
+    """Each form of values, which is the format and whether it is an envelope, with the place of a record that has
+    it."""
     keys: dict[ConnectorKey, str] = field(default_factory=dict)
     rows: list[Mapping[str, Any]] = field(default_factory=list)
     schemas: list[ConnectorSchema] = field(default_factory=list)
@@ -81,7 +83,7 @@ class ConnectorFacts:
     full: bool = False
     """Whether an update has the whole row before the change."""
     tells_deletes: bool = False
-    """Whether unwrapped rows say if they were deleted."""
+    """Whether rows without an envelope have a member that says if they were deleted."""
     deleted: set[bytes] = field(default_factory=set)
     """Keys of deletes and tombstones."""
     changed: list[tuple[bytes, ConnectorRecord]] = field(default_factory=list)

@@ -1,13 +1,14 @@
 """The table that fits a topic of Debezium's connector, found from the topic's newest records.
 
-1. All records with a row or a delete have one form: one envelope, one format of values, one format of keys, the same columns
-   in the key.  Otherwise ``InvalidInput`` names records of two forms.
+1. All records with a row or a delete have one form: one envelope, one format of values, one format of keys, the same
+   columns in the key.  Otherwise ``InvalidInput`` names records of two forms.
 2. ``InvalidInput`` also says why no table can have the rows: records without a key, a key that is not in the row, the
    envelope of another program, a connector whose snapshots cover newer rows (Oracle), or no record with a row.
 3. A record beside rows, and one that is neither JSON nor framed, says nothing about columns.
 4. If each partition was read, a changed key without a delete of the old one shows that the connector loses deletes.
    ``InvalidInput`` says so.  Keys of formats with a schema do not show it.
-5. Fields of newer records come first.  A field that only older records have is a column too, because the table reads them.
+5. Fields of newer records come first.  A field that only older records have is a column too, because the table reads
+   them.
 6. No value of a record is shown.
 """
 
@@ -42,7 +43,8 @@ if TYPE_CHECKING:
 
 _ZONED = "io.debezium.time.ZonedTimestamp"
 _APART_MS = 10_000
-"""Milliseconds that are never between a delete of an old key and the row of the new one: one producer sends both at once."""
+"""More milliseconds than ever lie between a delete of an old key and the row of the new one.  One producer sends both
+at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +58,7 @@ class ConnectorTopic:
     """Names of the key's columns in records, in the key's order."""
     fields: Fields
     remarks: Mapping[str, str]
-    """Words about some fields, for a comment."""
+    """By field, a remark about its column, for a comment in the settings file."""
     advice: Sequence[str]
     """Sentences about settings of the connector, and of the source."""
     records: int
@@ -165,8 +167,8 @@ def _refuse_other_key(key: Sequence[str], fields: Fields) -> None:
 def _refuse_lost_deletes(seen: ConnectorFacts, parts: Sequence[Consumed]) -> None:
     """Raise ``InvalidInput`` if a key has changed, and no record deletes the old key's row.
 
-    The connector writes the delete right before the row of the new key.  So it was read if each part begins at offset 0,
-    or with a record that is older by ``_APART_MS``."""
+    The connector writes the delete right before the row of the new key.  So it was read if each part begins at offset
+    0, or with a record that is older by ``_APART_MS``."""
     if not all(len(part.records) for part in parts):
         return  # transactions were aborted there, and nothing tells what lies before them
     begins = max((part.records.timestamps[0] for part in parts if part.records.offsets[0] > 0), default=0)
@@ -179,7 +181,8 @@ def _refuse_lost_deletes(seen: ConnectorFacts, parts: Sequence[Consumed]) -> Non
 
 
 def _with_rows(seen: ConnectorFacts, fields: Fields, schemas: Schemas | None) -> list[ConnectorRecord]:
-    """Return the records without a key that have a row or a delete.  Only the bytes of Avro tell a truncate from them."""
+    """Return the records without a key that have a row or a delete.  In Avro's envelope only the decoder can tell them
+    from other records, such as a truncate."""
     if schemas is None or not any(one.enveloped and one.record.format == "avro" for one in seen.schemas):
         return seen.without_key
     columns = pa.schema([(name, type_) for name, type_ in fields if type_ is not None])
@@ -206,7 +209,8 @@ def _of_schemas(schemas: Sequence[ConnectorSchema]) -> tuple[Fields, dict[str, s
 
 
 def _as_keys(schemas: Sequence[ConnectorSchema], fields: Fields, key: Sequence[str]) -> Fields:
-    """Return the fields with types that keys can have: a time in a key is the text, or the number, that the record has."""
+    """Return the fields with types that keys can have: a time in a key is the text, or the number, that the record
+    has."""
     texts = {n for schema in schemas for n, said in (schema.names or {}).items() if said == _ZONED}
     return [
         (name, (pa.string() if name in texts else pa.int64()) if name in key and _is_time(type_) else type_)

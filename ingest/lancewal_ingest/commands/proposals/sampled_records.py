@@ -1,7 +1,7 @@
 """The newest records of a topic, and the table that fits them if a connector has written them.
 
-Nothing is written, and no group is joined.  A partition that has no record, or whose records are trimmed meanwhile, is left
-out.  An error of the brokers is raised if no partition has a record.
+Nothing is written, and no group is joined.  A partition that has no record, or whose records are trimmed meanwhile, is
+left out.  An error of the brokers is raised if no partition has a record.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ _RECORDS = 200
 """Newest records of each partition from which a table of a connector's topic is proposed: few values tell little about
 a column."""
 _BYTES_MAX = 32 << 20
-"""Bytes of values at which no further partition is read for that."""
+"""Bytes of values after which no further partition is read for a proposal."""
 _PARTITIONS_MAX = 10
 """Most partitions whose last records are read, each with a consumer of its own."""
 GROUP = "lancewal-config-check"
-"""Client's group, which it does not join; brokers may demand a right on it."""
+"""Consumer group that the client names and does not join; brokers may demand a right on it."""
 
 
 def table_of_topic(settings: Settings, inspector: TopicInspector, topic: str) -> ConnectorTopic:
@@ -71,7 +71,8 @@ def newest_parts(
 
 
 def _part(settings: Settings, region: Region, first: Position, end: Position) -> Consumed | None:
-    """Return these records; None if they were trimmed meanwhile: then they are not the newest ones."""
+    """Return the records from ``first`` to before ``end``.  Return None if Kafka has deleted them since ``end`` was
+    asked for: then they are not the newest ones."""
     from lancewal_ingest.append.prepare import Consumed
     from lancewal_kafka.reread import read_records
 

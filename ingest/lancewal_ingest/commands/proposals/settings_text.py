@@ -2,7 +2,7 @@
 
 1. A field whose name no column can have gets another name for its column, and the column names the field.
 2. A field that can be no column is left out, with why.
-3. A text of a schema or record that stands in a comment ends no line.
+3. A text of a schema or record that is written into a comment cannot end the comment's line.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def columns_for(fields: Fields) -> tuple[Columns, list[tuple[str, str]]]:
             continue
         free = _can_be_named(name) and name.lower() not in taken
         if not free and (not name or "." in name):
-            left_out.append((name, "the records' name for a column cannot be this one"))
+            left_out.append((name, "neither a column nor its setting `field` can have this name"))
             continue
         own = name if free else _other_name(name, taken)
         columns[own] = (type_, None if free else name)
@@ -69,7 +69,7 @@ def _can_be_named(name: str) -> bool:
 
 
 def _other_name(name: str, taken: set[str]) -> str:
-    """Return a name for a column whose name in records no further column can have."""
+    """Return a free column name for a field whose own name the column cannot have."""
     plain = re.sub("[^A-Za-z0-9_]", "_", name)
     plain = plain if _can_be_named(plain) else f"field{plain}"
     numbered = (f"{plain}_{number}" for number in itertools.count(2))
@@ -77,7 +77,8 @@ def _other_name(name: str, taken: set[str]) -> str:
 
 
 def are_keys(names: Sequence[str], columns: Columns) -> bool:
-    """Return whether these columns can be the primary key and the region key. ``names``: the columns' names in records."""
+    """Return whether these columns can be the primary key and the region key. ``names``: the columns' names in
+    records."""
     import pyarrow as pa
 
     from lancewal_core.rows.schema import RowSchema, check_row_schema
