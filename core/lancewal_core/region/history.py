@@ -108,9 +108,9 @@ class SoundHistories:
 def check_reaches(region: Region, state: RegionState | None, in_force: InForce) -> None:
     """Raise ``StoreInconsistent`` if the region's state cannot be the newest.
 
-    ``state`` is None if the store shows none.  A state that is out of date ends below ``in_force``, or still has a
-    generation as OPEN that is merged.  In the latter case, later entries may be durable, and the state names no
-    generation for them.
+    ``state`` is None if the store shows none.  ``in_force`` has the table's watermarks.  A state that is out of date
+    ends below them, or still has a generation as OPEN that is merged.  In the latter case, later entries may be
+    durable, and the state names no generation for them.
 
     A caller that read the watermarks before the state knows by the error that the state is not the newest.  A caller
     that read both at the same time, as a plan does, must read both again.
@@ -132,8 +132,8 @@ def check_reaches(region: Region, state: RegionState | None, in_force: InForce) 
 def read_histories(opened: OpenedTable, regions: Collection[Region], in_force: InForce) -> dict[Region, History]:
     """Read the histories of the regions that somebody has claimed.
 
-    Raise ``StoreInconsistent`` if a state ends below ``in_force``, which was read before, or if generations are
-    missing.  Raise the fault of a damaged region.
+    Raise ``StoreInconsistent`` if a state ends below the watermarks ``in_force``, which the caller read before, or if
+    generations are missing.  Raise the fault of a damaged region.
     """
     found = read_sound_histories(opened, regions, in_force)
     for error in found.damaged.values():

@@ -101,8 +101,8 @@ def record_of(state: RegionState, clock: Clock, before: Before | None = None) ->
 
 
 Decide = Callable[[RegionState | None], RegionState | None]
-"""Function from the newest state of a region (None: nobody has claimed it) to the next state; it returns None for no
-change."""
+"""Function that decides a change.  It gets the newest state of a region; None: nobody has claimed it.  It returns the
+next state, or None for no change."""
 
 
 class Swap(NamedTuple):
@@ -190,9 +190,10 @@ class RegionStates:
         self._new_id = new_id
         self._known: dict[Page, _PageRead] = {}
         self._grown: dict[Page, int] = {}
-        """Number of versions by which a page grew between the last reads."""
+        """By page: the number of versions that it gained between the last two reads, or half of the number before if
+        that is more."""
         self._lock = Lock()
-        """Lock of the fields above.  It is never held during a call outside."""
+        """Lock of ``_known`` and ``_grown``.  No request is sent while it is held."""
 
     def read(self, regions: Collection[Region], look: PageLook = PageLook.AHEAD) -> dict[Region, RegionState]:
         """Return the newest state of each region, in their order, without regions that nobody has claimed yet."""
@@ -347,10 +348,10 @@ class _Swaps:
     def __init__(self, decisions: Mapping[Region, Decide]) -> None:
         self._decisions = decisions
         self._tried: dict[Region, set[str]] = {region: set() for region in decisions}
-        """Write ids that may lie in the store."""
+        """By region: write ids of all its decided states.  Each of them may lie in the store."""
         self._answers: dict[Region, Swap] = {}
         self._decided: dict[Region, tuple[RegionState, PageRecord]] = {}
-        """Changed states in the page that is being put."""
+        """Changed states in the page that is being put, each with its record."""
         self._errors: dict[Region, LancewalError] = {}
 
     def decide(self, read: _PageRead | None, content: StatePage, clock: Clock) -> StatePage | None:

@@ -22,7 +22,8 @@ from lancewal_core.rows.column_types import Column, integer_like, storage, stora
 from lancewal_core.rows.schema import RowSchema
 
 GROUP_ROWS = 262_144
-"""Rows to gather before matching them if there is no pivot: building the hash table is then a small part."""
+"""Rows to gather for one match against keys without a pivot column.  Building the hash tables is then a small part of
+the work."""
 
 Places = npt.NDArray[np.int64]
 
@@ -66,7 +67,7 @@ class KeySet:
 
     @property
     def group_rows(self) -> int:
-        """Number of rows to gather before one call of ``places`` or ``contains``."""
+        """Number of rows for which one call of ``places`` or ``contains`` is efficient: callers gather so many."""
         return 1 if isinstance(self._matching, _Pivot) else GROUP_ROWS
 
     def places(self, columns: Sequence[Column]) -> Places:

@@ -28,11 +28,12 @@ _SEED = 0x9747B28C
 _M = 0x5BD1E995
 _MASK = 0xFFFFFFFF
 _STRIDE = 32
-"""Bytes fetched for each row at once.  A fetch costs the same for 4 and for 32 bytes."""
+"""Bytes that are fetched for each row at once.  A fetch costs the same for 4 and for 32 bytes."""
 _ROWS = 8192
-"""Rows hashed at once.  More would need temporaries so large that each is new memory from the system."""
+"""Most rows that are hashed at once.  With more rows, each temporary array would be large enough to need new memory
+from the system."""
 FEW_ROWS = 64
-"""Rows left below which hashing one after the other is cheaper than numpy's calls."""
+"""Number of remaining rows below which hashing one row after the other is cheaper than numpy's calls."""
 _TAIL_MASK = np.array([0, 0xFF, 0xFFFF, 0xFFFFFF], np.uint32)
 
 

@@ -19,7 +19,7 @@ _PER_MS = {"us": 1_000, "ns": 1_000_000}
 
 @dataclass(frozen=True, slots=True)
 class Ttl:
-    """Rule by which rows expire (module docstring)."""
+    """Rule of a table: a row expires when the time in ``column`` is more than ``seconds`` in the past."""
 
     column: str
     seconds: int

@@ -21,18 +21,20 @@ _CONTINUATION = b"\xff\xff\xff\xff"
 _FILE_MAGIC = b"ARROW1"
 END_OF_STREAM = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 _RECORD_BATCH = 3
-"""``MessageHeader.RecordBatch``."""
+"""Number of a record batch in the union ``MessageHeader`` of ``Message.fbs``."""
 _DICTIONARY_BATCH = 2
-"""``MessageHeader.DictionaryBatch``, whose second field is a record batch."""
+"""Number of a dictionary batch in the union ``MessageHeader`` of ``Message.fbs``.  Its second field is a record
+batch."""
 _DICTIONARIES, _RECORD_BATCHES = 2, 3
-"""Slots of ``Footer`` (``File.fbs``): vectors of ``Block``."""
+"""Slots of the table ``Footer`` (``File.fbs``) with the blocks of dictionaries and of record batches."""
 _PAIR = struct.Struct("<qq")
 _BLOCK = struct.Struct("<qi4xq")
-"""A ``Block``: the offset of a message in the file, the length of its metadata, and the length of its body."""
+"""Layout of the struct ``Block`` (``File.fbs``): the offset of a message in the file, the length of its metadata, and
+the length of its body."""
 LZ4_RATIO_MAX = 256
 """Largest ratio by which an lz4 block can expand: one byte of a length field adds at most 255."""
 _NOT_COMPRESSED = -1
-"""Stated size of a buffer that is not compressed inside a compressed batch."""
+"""Size that a buffer states if it is not compressed although the batch is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +52,7 @@ def message_length(start: bytes) -> int:
         raise ObjectCorrupt("an Arrow message does not start with its continuation marker")
     metadata_length: int = struct.unpack_from("<i", start, 4)[0]
     if metadata_length <= 0:
-        raise ObjectCorrupt(f"an Arrow message has {metadata_length} bytes of metadata")
+        raise ObjectCorrupt(f"an Arrow message declares an impossible length of its metadata: {metadata_length} bytes")
     return 8 + metadata_length
 
 
@@ -162,7 +164,7 @@ def _raw_length(head: Callable[[int], bytes | memoryview], offset: int, length: 
     if stated == _NOT_COMPRESSED:
         return length - 8
     if stated < 0:
-        raise ObjectCorrupt(f"an Arrow buffer states a size of {stated} bytes")
+        raise ObjectCorrupt(f"an Arrow buffer states a size of {stated} bytes, which is impossible")
     return stated
 
 

@@ -170,5 +170,6 @@ def no_key(key: str) -> ObjectCorrupt:
 
 
 def no_verdict(key: str, cause: str, note: str = "") -> StoreUnavailable:
-    """Return the error for a put with an unknown outcome.  The writer may put the same bytes again."""
-    return refusal(cause)(f"no verdict on writing {key}: {cause}{note and f'; {note}'}", object=key)
+    """Return the error for a put with an unknown outcome.  ``note`` is added to the message.  The writer may put the
+    same bytes again."""
+    return refusal(cause)(f"it is unknown whether {key} was written: {cause}{note and f'; {note}'}", object=key)

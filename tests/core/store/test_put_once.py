@@ -98,12 +98,14 @@ def test_put_new_says_done_or_lost_and_stops_without_a_verdict(store: ScriptedSt
     assert put_new(store, KEY, b"ours") == Done()
     assert put_new(store, KEY, b"other") == Lost(b"ours")
     store.faults.puts.append(PutFault.NEVER_ARRIVED)
-    with pytest.raises(StoreUnavailable, match=r"^no verdict on writing _lancewal/y: the request was lost; go on$"):
+    with pytest.raises(
+        StoreUnavailable, match=r"^it is unknown whether _lancewal/y was written: the request was lost; go on$"
+    ):
         put_new(store, "_lancewal/y", b"ours", "go on")
 
 
 def test_put_own_takes_no_other_object_for_its_own(store: ScriptedStore) -> None:
     put_own(store, KEY, b"ours")
     put_own(store, KEY, b"ours")
-    with pytest.raises(StoreUnavailable, match=f"^no verdict on writing {KEY}: another object lies there$"):
+    with pytest.raises(StoreUnavailable, match=f"^it is unknown whether {KEY} was written: another object lies there$"):
         put_own(store, KEY, b"other")

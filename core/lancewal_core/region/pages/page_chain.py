@@ -51,8 +51,9 @@ from lancewal_core.store.versioned import FIRST_VERSION, Family, Version, decide
 V = TypeVar("V")
 
 SLOW_S = 60.0
+"""Seconds after which a version that was the newest is no longer taken for the newest, unless the store is asked (b, c)."""
 _STEPS = 3
-"""Number of versions found one after the other before a listing is asked for the rest."""
+"""Number of versions found one after the other, after which a listing is asked for the newest."""
 _MORE = 4
 """Smallest number of further version numbers to ask for at once, after a newer version than the known one was found."""
 _LISTINGS = 4
