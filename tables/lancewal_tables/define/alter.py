@@ -79,15 +79,14 @@ class AskedTopic(Protocol):
 _MERGE = "Merge the durable rows: `lancewal merge` (ingest need not run)"
 """Advice in a message: merge rows that are durable under the old contract."""
 _FOLLOWED = frozenset({"on_unknown_column", "on_unavailable_value", "key_forms"})
-"""Terms that decide about rows.  Each entry names the version of the contract by which its records were decoded."""
+"""Terms that change rows, and may be altered while rows are unmerged: each log entry names the contract version by
+which its records were decoded."""
 _ALTER = OwnerId("table-alter")
-"""Owner that is named by the fence of a log that an alteration has ended."""
+"""Owner that a fence names if ``lancewal table alter`` ended the log."""
 
 
 def alter_partitions(settings: Settings, partitions: int, *, look_only: bool = False) -> Contract:
-    """Take up partitions that were added to the topic, and return the new contract.
-
-    Errors: see ``add_partitions``."""
+    """Add the topic's new partitions to the contract, and return the new contract.  Errors: see ``add_partitions``."""
     with _opened(settings) as opened:
         return add_partitions(opened, lambda: uuid.uuid4().hex, partitions, brokers_of(settings), look_only=look_only)
 
@@ -95,11 +94,12 @@ def alter_partitions(settings: Settings, partitions: int, *, look_only: bool = F
 def add_partitions(
     opened: OpenedTable, new_id: Callable[[], str], partitions: int, kafka: AskedTopic, *, look_only: bool = False
 ) -> Contract:
-    """Take up new partitions (steps 1 to 5), and return the new contract.  The table must be opened with its newest
-    contract.
+    """Add the topic's new partitions to the contract (steps 1 to 5), and return the new contract.  ``partitions``: the
+    topic's new number of partitions.  The table must be opened with its newest contract.
 
     Raises ``InvalidInput`` if records of old partitions are not all durable and merged (guarantee 1).  Raises
-    ``InvalidSettings`` if the topic has another id or number of partitions, or if the contract already has that many.
+    ``InvalidSettings`` if the topic has another id or number of partitions, or if the contract already has at least
+    ``partitions``.  Raises ``InvalidSettings`` too if the table has no partitioner (``none``).
     """
     store, old = opened.store, opened.contract
     # Step 1
@@ -138,7 +138,10 @@ def add_partitions(
     late = [one for at in reached for one in _unmerged(at)]
     if late:
         raise _refused(
-            old, late, f"Ingest takes no more by the old number. {_MERGE}, and run the command again to continue"
+            old,
+            late,
+            f"Ingest consumes no more records by the old number of partitions. {_MERGE}, and run the command "
+            "again to continue",
         )
     # Step 5
     merged = tuple(at.merged for at in reached)
@@ -168,7 +171,7 @@ class _Span:
 
 @dataclass(frozen=True, slots=True)
 class _Left:
-    """A reason why a partition cannot be altered yet, and the command that removes the reason, if there is one."""
+    """A reason why a partition prevents the change, and the command that removes the reason, if there is one."""
 
     partition: int
     problem: str
@@ -250,7 +253,7 @@ def rebind_topic(
     *,
     look_only: bool = False,
 ) -> Contract:
-    """Take up a topic that was deleted and recreated with the same name, and return the new contract.
+    """Write a contract for a topic that was deleted and recreated with the same name, and return the contract.
 
     ``start``: where reading begins: at the first record, at the end, or at the first record at or after a time.
     Earlier records are never read; if the topic was restored from a backup, the table already has them.  Raises the
@@ -270,8 +273,8 @@ def take_up_topic(
     *,
     look_only: bool = False,
 ) -> Contract:
-    """Take up a recreated topic (steps 1, 4, 2 and 5), and return the new contract.  The table must be opened with its
-    newest contract.
+    """Write a contract for a recreated topic (steps 1, 4, 2 and 5), and return the contract.  The table must be opened
+    with its newest contract.
 
     Raises ``InvalidInput`` if durable rows are not merged.  Raises ``InvalidSettings`` if the topic's id is not
     ``topic_id``, or if the contract already has this id.
@@ -309,13 +312,13 @@ def alter_terms(
     *,
     look_only: bool = False,
 ) -> Contract:
-    """Change terms of the contract that do not affect which rows records give (``BESIDE_ROWS``), or that entries follow
-    (``_FOLLOWED``).  Return the new contract.
+    """Change terms of the contract, and return the new contract.  The terms do not affect which rows records give
+    (``BESIDE_ROWS``), or each log entry names the contract that has them (``_FOLLOWED``).
 
     ``changes``: new values by the terms' names in the contract; for ``key_forms`` the additional ones.  Rows need not
-    be merged first, and a process with the former contract does no harm.  ``warn`` is called if a dead-letter topic
-    that is newly named or used does not exist.  It is called too for an additional key form whose schema no record has
-    named.
+    be merged first, and a process with the former contract does no harm.  ``warn`` gets a warning if a dead-letter
+    topic that is newly named or used does not exist, or brokers cannot be asked.  It also gets one for an additional
+    key form whose schema no record has named.
     """
     assert changes.keys() <= BESIDE_ROWS | _FOLLOWED | {"format"}
     address = Address.of(settings)
@@ -367,8 +370,8 @@ def _with_forms(old: Contract, further: object) -> tuple[object, ...]:
 
 
 def _never_named(store: ObjectStore, old: Contract, new: Contract) -> Iterator[str]:
-    """Yield a warning for each new form of keys whose schema ingest has not stored.  Ingest stores each schema that a record
-    names, before it decides about the record."""
+    """Yield a warning for each new key form whose schema ingest has not stored.  Ingest stores each schema that a
+    record names, before it accepts or rejects the record."""
     schemas = WriterSchemas(store, new.making)
     for form in new.key_forms:
         key = None if form in old.key_forms else schema_of_form(form)

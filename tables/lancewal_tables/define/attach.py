@@ -3,9 +3,9 @@
 First, everything is checked and nothing is changed: the settings, the topic, and whether lancewal supports each column's
 type.  No primary key may have a null or occur twice.  Then:
 
- 1. Schema changes of the Lance table; no data is written.  A mark of columns that a former life left goes: it names
-    contracts that are gone (docs/protocol.md, "Columns that change").  Key columns that allow nulls are declared not
-    nullable.  After a crash here, the same command continues.
+ 1. Schema changes of the Lance table; no data is written.  If the Lance table was a lancewal table before, its mark of
+    columns is removed, since it names contracts that are gone (docs/protocol.md, "Columns that change").  Key columns
+    that allow nulls are declared not nullable.  After a crash here, the same command continues.
  2. to 4. are the steps of ``register``: contract, checkpoint, identity.
 
 If others write to the table between the check and step 2, the keys are checked again.  Keys that users write into the
@@ -159,7 +159,8 @@ def existing_rows(pinned: LancePinnedTable, settings: Settings) -> RowSchema:
 
 
 def _same_values(type_: pa.DataType) -> pa.DataType | None:
-    """Return the supported type that has the same values, and to which Lance can cast a column; None if there is none."""
+    """Return a supported type that has the same values as ``type_``, and to which Lance can cast a column.  None if
+    there is none."""
     types = pa.types
     if types.is_dictionary(type_):
         return _same_values(type_.value_type)

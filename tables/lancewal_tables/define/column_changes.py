@@ -122,7 +122,8 @@ def _named(text: str, form: str) -> tuple[Path, str]:
 
 
 def _path(text: str, whole: str) -> Path:
-    """Return the path that a part of ``whole`` names."""
+    """Parse ``text``, a part of the option's value ``whole``, as the path of a column or member.  ``whole`` is for
+    messages."""
     quoted = _QUOTED.match(text)
     if quoted is None:
         name, point, rest = text.partition(".")
@@ -133,12 +134,12 @@ def _path(text: str, whole: str) -> Path:
     except ValueError:
         raise InvalidInput(f"{whole!r}: a name in double quotes is written as in JSON") from None
     if rest and not rest.startswith("."):
-        raise InvalidInput(f"{whole!r}: expected the end of the name, or a point and a member's name, after the quotes")
+        raise InvalidInput(f"{whole!r}: expected nothing after the closing quote, or a '.' and a member's name")
     return (name, *(_path(rest[1:], whole) if rest else ()))
 
 
 def _parted(text: str, sign: str) -> tuple[str, str, str]:
-    """Return ``text.partition(sign)``, but pass over signs in the quoted names of the path at the beginning."""
+    """Return ``text.partition(sign)``, but ignore signs inside quoted names of the path with which ``text`` begins."""
     quoted = _QUOTED.match(text)
     after = 0 if quoted is None else quoted.end()
     name, found, rest = text[after:].partition(sign)
@@ -150,7 +151,8 @@ def _parted(text: str, sign: str) -> tuple[str, str, str]:
 
 
 def _with_source(text: str, declared: str) -> tuple[str, ColumnSource]:
-    """Return the type, and where values come from, of a type or of a mapping as in the settings."""
+    """Parse what follows the column's name: a type, or a mapping as in the settings.  Return the type's text, and where
+    the column's values come from.  ``text``: the whole option, for messages."""
     if not declared.strip().startswith("{"):
         return declared, OF_ITSELF
     import yaml

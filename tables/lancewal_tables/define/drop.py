@@ -1,4 +1,4 @@
-"""``lancewal table drop`` and ``table undrop``: a table that goes, and comes again.
+"""``lancewal table drop`` and ``table undrop``: take a table out of use, bring it back, or delete its objects.
 
 Guarantees
  1. After ``drop`` has ended a partition, nothing becomes durable in it before ``undrop``.  Each process that meets the
@@ -6,10 +6,10 @@ Guarantees
  2. ``drop`` deletes nothing.  So ``undrop`` loses nothing that was durable, and ingest takes later records from Kafka.
  3. ``undrop`` and ``begin_deletion`` swap the same version of the contract: one of them wins.  No object is deleted before
     the contract says so, and after that no ``undrop`` succeeds.
- 4. Versions of the contract are never deleted.  So no process takes the place for a table that is in use.
+ 4. Versions of the contract are never deleted.  So every process that opens the place finds that the table was dropped.
 
 Steps of ``drop``.  A command that was interrupted is run again.
- 1. Put the next version of the contract, with ``drop``.
+ 1. Put the next version of the contract, with its field ``drop`` set.
  2. End each OPEN generation (``end_region``).
 
 The contract comes first.  A claimer looks for a newer contract after its claim, before it appends.  So either step 2 finds
@@ -17,14 +17,15 @@ the claim and ends its log, or the claimer finds the contract.  With the fences 
 claim the region again in between, and nothing would end its new log.
 
 Steps of the deletion.  A command that was interrupted is run again.
- 1. Put the next version of the contract, with ``deleting``.
- 2. Delete Lance's manifests, then all else of Lance's folders and of ours, but for contracts.  Objects of other programs,
-    and a catalog that lies there, stay.  Before each part look whether the table is still there: manifests have the same
-    names in each table, and a person may have removed the folder and made another table.  A command that is frozen between
-    the look and the delete, for as long as that takes, would still delete manifests of the other table.
+ 1. Put the next version of the contract, with ``drop.deleting`` set.
+ 2. Delete Lance's manifests, then all other objects in Lance's folders and in lancewal's folder, except for contracts.
+    Objects of other programs, and a catalog in the folder, stay.  Before each part look whether the table is still
+    there: manifests have the same names in each table, and a person may have removed the folder and made another table.
+    One case remains: if the command is frozen between this check and the delete, it can delete manifests of the other
+    table.
 
-A process that has not met the contract may still write objects into the folder.  Nobody reads them, and the same command
-deletes them when it is run again.
+A process that has not yet read the dropped contract may still write objects into the folder.  Nobody reads them.  Run
+the command again to delete them.
 """
 
 from __future__ import annotations
@@ -58,21 +59,22 @@ from lancewal_core.table.presence import check_present
 
 _DROP = OwnerId("drop")
 _AT_ONCE = 100
-"""Objects that one task deletes, one after the other."""
+"""Number of objects that one task deletes, one after the other."""
 
 
 def drop(opened: OpenedTable, new_id: Callable[[], str]) -> tuple[Contract, dict[Region, LancewalError]]:
     """Drop the table (steps 1 and 2).  Return the contract, and the error of each partition that could not be ended.
 
     A table that was dropped before stays so, and step 2 is repeated.  Raises ``TableDropped`` if its objects are
-    deleted.  Raises ``ContractMismatch`` if the table was dropped in ``opened``, and undropped since.
+    deleted.  Raises ``ContractMismatch`` if the contract of ``opened`` says that the table was dropped, and the table
+    was undropped since.
     """
     contract = _put_drop(opened)
     return contract, _end_open(opened, new_id, contract)
 
 
 def _put_drop(opened: OpenedTable) -> Contract:
-    """Put the contract that says ``drop``, unless the newest one does (step 1)."""
+    """Put a contract that says that the table was dropped, unless the newest one says so (step 1)."""
     now_ms = opened.clock.now_ms()
 
     def dropped(newest: Contract) -> Contract | None:
@@ -125,7 +127,8 @@ def deletable_ms(contract: Contract) -> int:
 def begin_deletion(store: ObjectStore, clock: Clock, contract: Contract) -> Contract:
     """Write a contract version that makes the drop final, and return it (step 1 of the deletion).
 
-    ``contract`` is the version that the person saw.  Raises ``ContractMismatch`` if the table was undropped since.
+    ``contract``: the version that the user's decision is based on.  Raises ``ContractMismatch`` if the table was
+    undropped since.
     """
 
     def deleting(newest: Contract) -> Contract | None:
@@ -141,7 +144,10 @@ def delete_objects(store: ObjectStore, tasks: Tasks, contract: Contract) -> int:
     Raises ``TableMissing`` or ``TableReplaced`` if the folder was removed meanwhile, or holds another table.
     """
     if contract.drop is None or not contract.drop.deleting:
-        raise InvalidInput("the contract does not say that the table's objects are deleted: nothing was deleted")
+        raise InvalidInput(
+            "the contract does not say that the table was dropped for good: nothing was deleted. "
+            "Run `lancewal table drop` first"
+        )
     number = 0
     others = [folder for folder in paths.LANCE_FOLDERS if folder != paths.VERSIONS]
     for folder in (paths.VERSIONS, *others, paths.ROOT):
@@ -158,7 +164,8 @@ def delete_objects(store: ObjectStore, tasks: Tasks, contract: Contract) -> int:
 
 
 def _check_same_drop(newest: Contract, known: Contract) -> TableDrop:
-    """Return the drop of the newest contract.  Raises ``ContractMismatch`` if it is not the one of ``known``."""
+    """Return the field ``drop`` of the newest contract.  Raises ``ContractMismatch`` unless ``known`` has the same
+    drop."""
     drop = newest.drop
     if drop is None or known.drop is None or drop.since_ms != known.drop.since_ms:
         raise ContractMismatch("the table was undropped meanwhile: nothing was deleted", version=newest.version)
@@ -176,10 +183,10 @@ def _next(newest: Contract, drop: TableDrop | None) -> Contract:
 def _swapped(
     store: ObjectStore, clock: Clock, known: Contract, decide: Callable[[Contract], Contract | None]
 ) -> Contract:
-    """Swap in what ``decide`` makes of the newest contract, and return it; None leaves that contract, which is
-    returned.
+    """Replace the newest contract by the one that ``decide`` returns for it, by compare-and-swap, and return the new
+    one.  If ``decide`` returns None, nothing is written, and the newest contract is returned.
 
-    Raises ``TableDropped`` if another table lies there by now.
+    Raises ``TableDropped`` if another table was made at the place meanwhile.
     """
     with point("drop.contract"):
         newest = change_contract(store, clock, known, decide)

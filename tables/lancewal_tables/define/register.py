@@ -13,8 +13,9 @@ Steps, each done once however often it is repeated
     lancewal table is made, and only the empty Lance table of ``create`` stays.
  1. Put contract version 1 by put-if-absent, with a new uuid and the table's place.  If two runs do so at once, one wins.  No
     process reads any other object before this contract exists.
- 2. Put the checkpoint ``merges/<newest version>`` "nothing merged".  A walk for watermarks ends at this checkpoint, and
-    never reads older versions of the table (from before a restore or an overwrite long ago).
+ 2. Put the checkpoint ``merges/<newest version>`` "nothing merged".  A search for watermarks goes back through the
+    versions, and ends at this checkpoint.  It never reads older versions of the table (from before a restore or an
+    overwrite long ago).
  3. Set ``lancewal.table_uuid`` in the Lance table's config to the contract's uuid, whatever the config had before.  Until
     then services and readers refuse the table, so nothing is written under the new identity.
  4. Put a checkpoint of the version of step 3 too.  After that, a clean-up may delete any lower version.  If this checkpoint
@@ -58,13 +59,13 @@ from lancewal_core.table.watermarks import NOTHING_MERGED, TABLE_UUID, Watermark
 from lancewal_tables.define.topic import FittingTopic
 
 _TRIES = 4
-"""Attempts to set the uuid in the config, while other commits conflict."""
+"""Number of attempts to set the uuid in the Lance table's config while other commits conflict."""
 _SAME = (TableSettings.model_fields.keys() & Contract.model_fields.keys()) - {"columns", "format", "start"}
 """Names of terms that a contract takes over from the settings of its table."""
 
 
 def begun_contract(folder: Folder) -> Contract | None:
-    """Return the contract that an interrupted run has put, or None if none was put.
+    """Return the contract that an interrupted run of ``create`` or ``attach`` has put, or None if none was put.
 
     Raises ``TableExists`` if the folder is a lancewal table, or a copy of one, or holds objects of a former one.
     Raises ``StoreRefused`` if the store denies access.  Raises ``TableDropped`` if the table there was dropped.
@@ -98,7 +99,8 @@ def begun_contract(folder: Folder) -> Contract | None:
 
 
 def _left(store: ObjectStore, contract: Contract | None) -> list[str]:
-    """Return keys of some objects that the contract's table has written; without a contract, that any table has left."""
+    """Return keys of some objects that services of the contract's table have written.  If ``contract`` is None, return
+    keys that any former table has left."""
     making = None if contract is None else contract.making
     prefixes = [paths.pages_prefix(making), paths.regions_prefix(making)]
     if contract is None:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def brokers_of(settings: Settings) -> TopicInspector:
-    """Return the inspector that asks the brokers which the settings name."""
+    """Return an inspector that asks the Kafka brokers of the settings."""
     from lancewal_kafka.topic import TopicInspector
 
     return TopicInspector(settings.kafka.client())

@@ -19,7 +19,8 @@ from lancewal_core.rows.schema import RowSchema
 from lancewal_core.table.protocol import PinnedTable
 
 KEYS_AT_ONCE = 8_000_000
-"""Keys held in memory at a time.  Each takes about 30 bytes in addition to its values: some hundred MB in all."""
+"""Number of keys that are held in memory at a time.  Each takes about 30 bytes in addition to its values: some hundred
+MB in all."""
 _SHOWN = 10
 
 

@@ -4,9 +4,10 @@ Guarantees
  1. The format changes only while the table has no row: neither in the Lance table, nor in a region.  A region whose
     state does not say so has had a row.
  2. Every entry names the version of the contract by which its records were decoded.  So a row that becomes durable
-    beside the command was read in the former format, and stays right.
- 3. Running services take the version up without a restart.  Partitions that a record has stopped are opened again.
-    While a region has no row, ingest looks for a newer version before it rejects a record (``append.prepare``).
+    while the command runs was decoded in the former format, and stays right.
+ 3. Running services use the new version without a restart.  Ingest opens partitions again that were stopped by a
+    record.  While a region has no row, ingest looks for a newer version before it rejects a record
+    (``append.prepare``).
 
 Steps
  1. Read the newest contract, and check that the table has no row.
