@@ -59,7 +59,8 @@ def check_columns(found: pa.Schema, rows: RowSchema, where: str, int96: frozense
 
 
 def fits(have: pa.DataType, want: pa.DataType) -> bool:
-    """Return whether values of type ``have`` fit a column of type ``want``, by the rules of the module docstring."""
+    """Return whether a file's column of type ``have`` can be loaded into a column of type ``want``, by the rules of the
+    module docstring."""
     types = pa.types
     if have == want:
         return True

@@ -4,8 +4,9 @@ Guarantee: the keys include all deletes of every generation that was merged afte
 W.  If such a generation is trimmed, its deletes cannot be read, and the error is ``OutsideHistoryWindow``.  Deletes
 that wait for a person's decision are not among the keys.
 
-A key that was deleted and then came again is among the keys too.  The table has a row of the key, so the load leaves it
-out either way.  A flush is kept as long as its generation.  If a flush is missing, its WAL entries are folded again.
+A key that was deleted and then got a row again is among the keys too.  That makes no difference, since a load leaves
+out every key that has a row.  A flush is kept as long as its generation.  If a flush is missing, the generation's WAL
+entries are folded again.
 """
 
 from __future__ import annotations
@@ -30,13 +31,14 @@ from lancewal_flusher.context import FlusherContext
 
 @dataclass(slots=True)
 class DeletesSince:
-    """Keys that were deleted since a load began.  ``name`` and ``began``: the load's name and record."""
+    """Reader of the keys that were deleted since a load began.  ``name`` and ``began``: the load's name and its stored
+    record."""
 
     context: FlusherContext
     name: str
     began: LoadRecord
     _without: set[tuple[Region, Generation]] = field(default_factory=set)
-    """Generations that are known to delete nothing."""
+    """Generations that were read and delete no key, so that they need not be read again."""
 
     def keys(self, in_force: InForce, conflicts: Conflicts) -> list[pa.Table]:
         """Return the keys that were deleted, up to the watermarks ``in_force``: one table for each generation that

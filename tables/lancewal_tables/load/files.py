@@ -196,7 +196,8 @@ def _of_parquet(file: Any, names: Sequence[str], backwards: bool) -> Iterator[pa
 
 
 def _batch_rows(file: Any, names: Sequence[str]) -> int:
-    """Return the number of rows with which a batch takes about ``BATCH_BYTES``, since vectors make rows of kilobytes."""
+    """Return the number of rows of a batch of about ``BATCH_BYTES``.  The number depends on the columns, since rows
+    with vectors have kilobytes."""
     known = file.metadata
     groups = [known.row_group(i) for i in range(known.num_row_groups)]
     row_bytes = max(1, sum(group.total_byte_size for group in groups) // max(known.num_rows, 1))
@@ -206,7 +207,7 @@ def _batch_rows(file: Any, names: Sequence[str]) -> int:
 
 
 def _dictionaries(group: Any, names: Sequence[str]) -> Iterator[int]:
-    """Yield the most bytes that one value may have, for each wanted column with a dictionary."""
+    """Yield for each wanted column with a dictionary the bytes of its largest value, as an upper bound."""
     for column in (group.column(i) for i in range(group.num_columns)):
         wanted = column.path_in_schema.split(".")[0] in names
         if wanted and column.has_dictionary_page and column.physical_type == "BYTE_ARRAY":

@@ -24,7 +24,7 @@ from lancewal_core.rows.schema import RowSchema
 
 _SPARK = b"org.apache.spark.version"
 _AGREE_DAY = -141_427
-"""1582-10-15 in days since 1970: from this day, both calendars have the same dates."""
+"""1582-10-15 in days since 1970.  From this day on, Spark's legacy calendar and today's have the same dates."""
 _AGREE_S = -2_208_988_800
 """1900-01-01 in seconds since 1970.  Earlier times depend on zones as well; Spark uses the same bound."""
 _PER_S = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}

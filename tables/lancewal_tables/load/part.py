@@ -74,11 +74,11 @@ class PartLoaded:
     """Version of the part's commit; None if no row was left to insert, or nothing was to be written."""
     inserted: int
     present: int
-    """Keys that had a row."""
+    """Number of rows left out because their key had a row."""
     deleted: int
-    """Keys that Kafka has deleted since the load began."""
+    """Number of rows left out because a record has deleted their key since the load began."""
     appended: int = 0
-    """Rows that were inserted and hidden again, because somebody appended the key meanwhile."""
+    """Number of rows that were inserted and hidden again, because another program appended the key meanwhile."""
     refusals: int = 0
 
     def log(self, events: FlusherEvents) -> None:
@@ -206,9 +206,10 @@ def _write(context: FlusherContext, rows: pa.Table, left: _Mask) -> tuple[str, .
 
 
 def _settle(context: FlusherContext, before: PinnedTable, ours: pa.Table, name: str) -> int:
-    """Hide rows of the load whose keys somebody appended, and return how many were hidden (step 7).
+    """Hide rows of the load whose keys another program appended, and return how many were hidden (step 7).
 
-    The load's rows are recognised by their values, since a compaction may have moved them."""
+    The load's rows are recognised by their values, since a compaction may have moved them.
+    """
     known = {f.fragment_id for f in before.fragments()}
     keys = KeySet(ours.select(list(context.contract.primary_key)).combine_chunks())
     for _ in range(REFUSALS_MAX):
@@ -235,9 +236,8 @@ def _settle(context: FlusherContext, before: PinnedTable, ours: pa.Table, name: 
 def _second_rows(
     current: PinnedTable, ours: pa.Table, names: Sequence[str], keys: KeySet, newer: Sequence[int]
 ) -> dict[int, list[int]]:
-    """Return the load's physical row, by fragment, of each key with several live rows in the fragments ``newer``.
-
-    ``names``: what the columns of ``ours`` are called in the version."""
+    """Return the load's row of each key with several live rows in the fragments ``newer``: physical row numbers, by
+    fragment.  ``names``: the names that the columns of ``ours`` have in this version."""
     found = find_keys(current, keys, newer)
     often = np.bincount(found.places, minlength=len(keys))
     twice = np.flatnonzero(often[found.places] > 1)

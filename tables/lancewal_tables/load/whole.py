@@ -43,7 +43,7 @@ from lancewal_tables.load.files import LoadFile, find_files
 from lancewal_tables.load.part import PartLoaded, load_part, look_at_part
 
 PART_ROWS = 1_048_576
-"""Rows of a part: as many as one data file takes."""
+"""Number of rows of a part: as many as one data file takes."""
 PART_BYTES = 128 << 20
 """Bytes of a part.  In memory a part is held up to three times: as it is read, joined, and without the rows that are
 left out."""
@@ -73,7 +73,7 @@ class LoadSummary:
     doubled: int
     """Rows left out because the same part has a later row of their key (``duplicates`` ``last``)."""
     appended: int
-    """Rows hidden again because somebody appended their key at the same time."""
+    """Rows inserted and hidden again because another program appended their key at the same time."""
     commits: int
     finished: bool
     """False if the load was stopped; the same load, run again, continues."""
@@ -81,7 +81,7 @@ class LoadSummary:
 
 @dataclass(frozen=True, slots=True)
 class LoadAsked:
-    """Options of a load; the rows to load are given apart."""
+    """Options of a load, without the rows."""
 
     name: str
     duplicates: Duplicates = Duplicates.ERROR
