@@ -81,7 +81,7 @@ if TYPE_CHECKING:
 
 _TRIES = 10
 _MAKING_MAX_MS = 24 * 3600 * 1000
-"""Longest time that the making of a snapshot takes, as ``drop`` assumes too."""
+"""Longest time in ms that making a snapshot takes.  `snapshot drop` relies on it as well."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ class _Unmerged:
 
     version: TableVersion
     hidden: Mapping[int, npt.NDArray[np.int64]]
-    """Physical rows by fragment."""
+    """Numbers of the hidden physical rows, by fragment."""
     rows: pa.Table
     columns: ColumnsCommit | None = None
     """Commit that gives the version the columns of the read; None if it has these."""
@@ -118,8 +118,9 @@ def make_snapshot(
     """Make the snapshot ``name`` of the table at the point ``at``, by default of all durable rows.
 
     ``reads`` must read the same table.  ``for_ms``: garbage collection drops the snapshot after this time from now.
-    ``cut``: text of the note that says of which cut it is.  Raises ``InvalidInput`` if the name is taken or not valid,
-    or the time is too far off.  Errors of a read at the point are raised too.
+    ``cut``: text of a note (``CutNote``) about the cut for which the snapshot is made; empty if there is none.  Raises
+    ``InvalidInput`` if the name is taken or not valid, or the time is too far off.  Errors of a read at the point are
+    raised too.
     """
     from lancewal_reader.point.read_options import read_options
     from lancewal_reader.reading.reads import wanted_of
@@ -240,7 +241,8 @@ def _commit(context: FlusherContext, name: str, found: _Unmerged, properties: di
 
 
 def _landed(name: str, after: TableVersion, outcome: CommitOutcome) -> TableVersion:
-    """Return the version of a commit to the branch, which must be the one right after ``after``."""
+    """Return the branch's version that a commit made.  Raises ``StoreUnavailable`` unless it is the version right after
+    ``after``."""
     if not isinstance(outcome, Committed) or outcome.version != after + 1:
         raise StoreUnavailable(
             f"whether the commit of snapshot {name} landed is not known, or it landed after another commit: make the "

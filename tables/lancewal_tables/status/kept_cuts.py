@@ -1,7 +1,7 @@
 """Kept cuts that hold data files of a table, for its status.
 
-The table's own snapshots say of which cut they are, so no catalog is asked.  A snapshot that a making of a cut has left over
-holds its files as well.  Snapshots that came along when the table's folder was moved are in no cut any more.  A table
+The table's own snapshots say of which cut they are, so no catalog is asked.  A snapshot that an interrupted `cut make`
+left keeps its files as well, so it is shown.  Snapshots in a folder that was moved are in no cut any more.  A table
 without branches costs one listing.
 """
 

@@ -29,22 +29,23 @@ if TYPE_CHECKING:
 
 NO_BROKERS = "Kafka's positions and ingest's group: no broker is given (kafka.bootstrap_servers)"
 _PEEKED_MAX = 8
-"""Most partitions whose next record is fetched."""
+"""Upper bound of the number of partitions whose next record is fetched."""
 
 
 @dataclass(slots=True)
 class KafkaLook:
     """Findings about Kafka.
 
-    An empty ``spans`` means that nothing is known of the topic.  ``members``, the number of members, is None if it is
-    unknown."""
+    ``spans`` has Kafka's positions by partition; empty if nothing is known of the topic.  ``members`` is the number of
+    members of ingest's consumer group, None if it is unknown.
+    """
 
     spans: Mapping[int, KafkaSpan] = field(default_factory=dict)
     members: int | None = None
     group_unknown: str = ""
     """Why ``members`` is unknown although the topic is known: the user may not ask, or there is no coordinator yet."""
     same_count: bool = True
-    """The topic has as many partitions as the contract says."""
+    """Whether the topic has as many partitions as the contract says."""
     failure: Problem | None = None
     """Why nothing is known of the topic: the brokers do not answer, or the topic is not the table's."""
     problems: list[str] = field(default_factory=list)
@@ -85,13 +86,15 @@ class MisroutedRecord:
     belongs: int
     """Partition that the record belongs in; -1: none."""
     why: str = ""
-    """Says whether the key or the partition is wrong; empty if the row could not be read, and only the key was checked."""
+    """Sentence about what is wrong, the key or the partition; empty if the row could not be read, and only the key was
+    checked."""
 
 
 def misrouted(settings: Settings, contract: Contract, waiting: Mapping[int, int]) -> dict[int, MisroutedRecord]:
-    """Read the records at the positions ``waiting``, and return the misrouted ones by partition.
+    """Read one record of each partition, at its position in ``waiting``, and return the misrouted ones by partition.
 
-    Only the first ``_PEEKED_MAX`` partitions are read.  Records that cannot be judged are left out.
+    Only the first ``_PEEKED_MAX`` partitions are read.  Records that cannot be judged are left out.  If Kafka does not
+    answer, the result is empty.
     """
     from lancewal_kafka.retention import KafkaRetention
 
@@ -106,7 +109,8 @@ def misrouted(settings: Settings, contract: Contract, waiting: Mapping[int, int]
 
 
 def _placed(contract: Contract, key: bytes | None, value: bytes | None) -> MisroutedRecord | None:
-    """Return where a record belongs, and why another partition would be wrong; None if neither key nor value says so."""
+    """Return the partition in which a record belongs, and what is wrong if it lies in another one.  None if neither key
+    nor value shows the partition."""
     if contract.partitioner == "none":
         return None
     by_key, codec = None if key is None else contract.partition_of(key), contract.key_codec
@@ -120,7 +124,8 @@ def _placed(contract: Contract, key: bytes | None, value: bytes | None) -> Misro
 
 
 def _encoded(contract: Contract, codec: KeyCodec, key: bytes | None, value: bytes | None) -> bytes | None:
-    """Return the key that follows from a record's region key; None if the record is not plain JSON with these columns."""
+    """Return the bytes of the record key that the region key in the value gives.  None if the value is not plain JSON
+    with these columns.  For a delete, return its own key if it is one of the table's."""
     rows = contract.record_rows
     if value is None:  # a delete, if its key is one of the table's
         is_key = key is not None and set(rows.region_key) == set(rows.primary_key) and codec.decode(key) is not None

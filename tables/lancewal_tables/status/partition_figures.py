@@ -16,7 +16,8 @@ from lancewal_tables.status.unmerged_counts import InWal, UnmergedCounts
 
 @dataclass(frozen=True, slots=True)
 class SharedFacts:
-    """Facts that hold for all partitions.  ``in_force`` is None if the merged positions are unknown."""
+    """Facts for the figures of all partitions.  ``in_force``: watermarks of the newest table version, None if they are
+    unknown."""
 
     opened: OpenedTable
     in_force: InForce | None
@@ -28,7 +29,7 @@ class SharedFacts:
 
 
 def stored_facts(seen: SharedFacts, counts: UnmergedCounts) -> Figures:
-    """Return the figures of one partition from what has been read already, without requests."""
+    """Return the figures of one partition, from what was read before.  The function sends no requests."""
     region, index, in_force = counts.region, counts.index, seen.in_force
     newest = None if index is None else index.newest
     span = seen.spans.get(region.partition)
@@ -70,7 +71,8 @@ def records_wait(figures: Figures) -> bool:
 
 
 def standing(figures: Figures, now_ms: int) -> bool:
-    """Return whether records have been waiting for ``STANDS_S`` seconds while the partition did not move."""
+    """Return whether the partition is stalled: records wait, and it has written no entry and no state for ``STANDS_S``
+    seconds."""
     it = figures.facts
     if it.kafka is None or it.durable is None or it.changed_ms is None:
         return False
@@ -78,7 +80,7 @@ def standing(figures: Figures, now_ms: int) -> bool:
 
 
 def _begun(state: RegionState | None) -> int | None:
-    """Return the first position of generation 1; None if the state does not have it any more."""
+    """Return the first position of generation 1; None if the state does not list this generation."""
     if state is None or not state.generations or state.generations[0].generation != 1:
         return None
     return state.generations[0].first

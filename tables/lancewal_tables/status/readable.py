@@ -45,25 +45,25 @@ from lancewal_core.wal.segment import Trailer, decode_segment
 from lancewal_tables.status.unmerged_counts import UnmergedCounts
 
 BYTES_MAX = 64 << 20
-"""Most bytes that a check reads: some seconds from an object store."""
+"""Upper bound of the bytes that ``look`` reads in all checks: some seconds from an object store."""
 FILES_MAX = 1_000
 LISTED_MAX = 100_000
-"""Most objects that are listed: a hundred requests to a store that lists a thousand at a time."""
+"""Upper bound of the number of objects that are listed: a hundred requests to a store that lists a thousand at a time."""
 
 Check = Callable[[], Iterable[LancewalError]]
-"""A check of chosen objects.  Returns what is wrong, or raises it."""
+"""A check of some stored objects.  Returns an error for each problem, or raises the error."""
 
 
 @dataclass(slots=True)
 class Readability:
-    """The result: problems, and what was not checked."""
+    """Result of ``look``: problems of strong reads, and what was not checked."""
 
     problems: Sequence[str] = ()
     not_looked_at: list[str] = field(default_factory=list)
     _left: int = BYTES_MAX
 
     def take(self, nbytes: int) -> bool:
-        """Return whether ``nbytes`` more may be read, and count them if so."""
+        """Return whether ``nbytes`` more bytes may be read (``BYTES_MAX``).  If so, count them as read."""
         if nbytes > self._left:
             return False
         self._left -= nbytes
@@ -77,7 +77,8 @@ def look(
     counted: Sequence[UnmergedCounts],
     segments: Sequence[Trailer],
 ) -> Readability:
-    """Check everything that a strong read needs (steps 1 to 4).  ``segments``: those with entries that no flush has."""
+    """Check everything that a strong read needs (steps 1 to 4).  ``segments``: trailers of the segments with entries
+    that no flush has."""
     found = Readability()
     checks: list[Check] = [
         *(partial(_check_index, opened, in_force, counts) for counts in counted if counts.index_read),

@@ -54,7 +54,8 @@ class RejectionCounts:
 
 @dataclass(frozen=True, slots=True)
 class LogStretch:
-    """Part of a log, from segment ``first`` up to before ``end``.  Generations that were sealed together share one."""
+    """Part of a log: segments from ``first`` to before ``end``.  Generations that were sealed together have the same
+    part."""
 
     log: LogId
     first: Sequence

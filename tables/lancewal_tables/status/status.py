@@ -71,7 +71,7 @@ from lancewal_tables.status.unmerged_counts import UnmergedCounts, count_entries
 T = TypeVar("T")
 K = TypeVar("K")
 _IO_THREADS = 16
-"""Requests under way at the same time: of segments, each may have one in memory."""
+"""Number of requests under way at the same time.  Each request for a segment may hold one segment in memory."""
 NOT_STORED_ANYWHERE = (
     "what ingest has consumed and decoded and not stored, and why a partition has stopped: its log, /readyz and /status",
     "why rounds of the flusher fail: its log, /readyz and /status",
@@ -162,7 +162,8 @@ def table_status(
 
 
 def _foreign_columns(pinned: PinnedTable, contract: Contract) -> tuple[str, ...]:
-    """Return other programs' columns in a version that fits the contract; of another one the problems tell."""
+    """Return the columns that other programs added to the version.  Empty if the version does not fit the contract,
+    since the problems then say so."""
     try:
         check_identity(pinned, contract)
         check_columns(pinned, contract)
@@ -172,7 +173,8 @@ def _foreign_columns(pinned: PinnedTable, contract: Contract) -> tuple[str, ...]
 
 
 def _older_rows(counted: Sequence[UnmergedCounts], conflicts: Conflicts | None) -> int:
-    """Return how many rows were written before the newest change of columns, and are unmerged or set aside."""
+    """Return how many rows were written before the newest change of columns, and are unmerged or set aside for a
+    decision about keys in conflict."""
     set_aside = conflicts.waiting.num_rows if conflicts is not None and conflicts.older_columns else 0
     return set_aside + sum(counts.older_rows for counts in counted)
 
@@ -204,10 +206,9 @@ def _table_facts(
 def _with_misrouted(
     settings: Settings, opened: OpenedTable, figures: list[Figures], facts: TableFacts, kafka: KafkaLook
 ) -> list[Figures]:
-    """Add to the figures whether the next record of a partition where records wait is misrouted.
-
-    A partition that has just stopped looks like a working one, so the next record is read even if the wait is short.
-    ``_for_its_format`` leaves partitions out.
+    """Add to the figures of each partition in which records wait whether its next record is misrouted.  The record is
+    read even if the wait is short, because a partition that has just stopped looks like one that works.  Partitions in
+    ``_for_its_format`` are left out.
     """
     contract = opened.contract
     if contract.on_misrouted != "stop" or Service.INGEST.value in facts.paused or facts.members == 0:
@@ -244,9 +245,8 @@ def _for_its_format(opened: OpenedTable, found: Mapping[int, MisroutedRecord]) -
 
 
 def _judged(it: PartitionFacts, found: MisroutedRecord | None, kafka: KafkaLook) -> PartitionFacts:
-    """Return the facts with the misrouted record, if any.
-
-    If the topic has another number of partitions, a draining ingest decides by that number, so the reason is left out."""
+    """Return the facts with the misrouted record, if there is one.  If the topic's number of partitions is not the
+    contract's, ingest drains and decides by the topic's number.  The reason is then left out."""
     if found is None:
         return it
     return replace(it, misrouted_to=found.belongs, misrouted_why=found.why if kafka.same_count else "")
@@ -365,7 +365,7 @@ def _try(call: Callable[[], T], problems: list[str]) -> T | None:
 
 
 def _note(error: LancewalError, problems: list[str]) -> None:
-    """Add an error to the problems once: several regions may meet the same damaged object."""
+    """Add an error to the problems, unless they have it already: several regions may need the same damaged object."""
     text = f"{error.kind}: {error}"
     if text not in problems:
         problems.append(text)

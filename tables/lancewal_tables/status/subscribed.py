@@ -1,6 +1,7 @@
 """Subscriptions of a table, for its status: how far behind each consumer is, and which subscriptions cannot be read.
 
-A table without subscriptions costs one request.  Otherwise each is looked at as its own commit would.
+A table without subscriptions costs one request.  Otherwise each subscription is checked as its own commit would check
+it.
 """
 
 from __future__ import annotations

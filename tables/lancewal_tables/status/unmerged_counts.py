@@ -1,7 +1,8 @@
 """Count the unmerged rows of each region for the status of a table, from flushes and from the entries in logs.
 
-The end of a walk is checked as in a strong read (decision 0015).  If a later segment exists, or a generation begins
-or reaches beyond the end, the error names the absent segment.  No position is then taken from the segments before it.
+A *walk* reads the segments of a log in order, up to the first absent one.  This end is checked as in a strong read
+(decision 0015).  If a later segment exists, or a generation begins or reaches beyond the end, the error names the
+absent segment.  No position is then taken from the segments before it.
 
 Only the trailers of WAL segments are decoded and kept, so memory does not grow with the rows of a log.
 """
@@ -27,12 +28,12 @@ from lancewal_tables.status.rejections import RejectionCounts
 
 @dataclass(slots=True)
 class InWal:
-    """Counts of one generation in the WAL."""
+    """Number of rows and bytes of one generation in the WAL."""
 
     rows: int = 0
     nbytes: int = 0
     first_at_ms: int | None = None
-    """When its first entry was written, in ms since 1970."""
+    """Time when the generation's first entry was written, in ms since 1970; None if it has no entry."""
 
 
 @dataclass(slots=True)
@@ -42,29 +43,31 @@ class UnmergedCounts:
     region: Region
     index: RegionState | None = None
     index_read: bool = False
-    """Whether the region's state was read; if not, it is unknown whether there is one."""
+    """Whether the region's state was read.  If False, ``index`` is None although the region may have a state."""
     durable: Position | None = None
     rows: int = 0
     older_rows: int = 0
-    """The part of ``rows`` that was written before the newest change of columns."""
+    """Number of those of ``rows`` that were written before the newest change of columns."""
     nbytes: int = 0
     entry_at_ms: int = 0
-    """When its newest entry in an unmerged generation was written, in ms since 1970; 0: there is none."""
+    """Time of the region's newest entry in an unmerged generation without a flush, in ms since 1970; 0: there is no
+    such entry."""
     owner_wrote_at_ms: int = 0
-    """When the newest segment of its OPEN generation's log was written, in ms since 1970; 0: there is none."""
+    """Time when the newest segment in the log of the region's OPEN generation was written, in ms since 1970; 0: there
+    is no such segment."""
     in_wal: dict[int, InWal] = field(default_factory=dict)
-    """Counts by generation, for generations without a flush."""
+    """Rows and bytes of each unmerged generation without a flush, by its number."""
     rejections: RejectionCounts = field(default_factory=RejectionCounts)
     in_log: list[GenerationRecord] = field(default_factory=list)
     """Unmerged generations without a flush."""
     snapshots: list[tuple[GenerationRecord, FlushedGeneration]] = field(default_factory=list)
-    """The other unmerged generations, each with its part of a flush."""
+    """Unmerged generations with a flush that was read, each with its part of the flush."""
     unread: list[GenerationRecord] = field(default_factory=list)
     """Unmerged generations whose flush cannot be read."""
 
 
 Held = Sequence[tuple[UnmergedCounts, GenerationRecord]]
-"""Generations of one log, each with the counts of its region, to which ``count_entries`` adds."""
+"""Generations of one log, each with its region's counts.  ``count_entries`` adds to these counts."""
 
 
 def walk_held(opened: OpenedTable, log: LogId, held: Held) -> Walk[Trailer]:
@@ -81,17 +84,19 @@ def walk_held(opened: OpenedTable, log: LogId, held: Held) -> Walk[Trailer]:
 
 
 def _before(held: Held) -> Number | None:
-    """Return the segment before which the last of the generations ends in the log; None if one is OPEN."""
+    """Return the number of the segment after the last one that the generations need; None if one of them is OPEN."""
     ends = [record.end_sequence for _, record in held]
     known = [end for end in ends if end is not None]
     return Number(max(known)) if len(known) == len(ends) else None
 
 
 def count_entries(opened: OpenedTable, walked: Walk[Trailer], held: Held, segments: list[Trailer]) -> None:
-    """Add the entries of these generations to their regions' counts, and the segments that hold some to ``segments``.
+    """Add the entries of the generations ``held`` to their regions' counts, and append the trailers of the segments
+    with these entries to ``segments``.
 
-    Entries before a lost segment are added too; then the error for that segment is raised.  ``walked``: by
-    ``walk_held``."""
+    If a segment is lost, entries before it are added, and then the error is raised.  ``walked``: result of
+    ``walk_held``.
+    """
     by_region = defaultdict(list)
     for counts, record in held:
         by_region[counts.region].append((counts, record))
@@ -130,7 +135,8 @@ def _check_end(
     before: int | None,
     held: Held,
 ) -> None:
-    """Raise an error if the walk has ended at a missing segment and not at the end of the log."""
+    """Raise an error if the walk ended at a lost segment, not at the end of the log.  Raise ``PlanStale`` if the log
+    was trimmed meanwhile."""
     begins = max(record.first_sequence for _, record in held)
     reached = walked.fence is not None or (walked.later is None if before is None else walked.end >= before)
     if reached and walked.end >= begins:
