@@ -59,7 +59,9 @@ class FlusherMetricTable(StoreMetricTable, ServiceMetricTable, prefix="lancewal_
         known=("merge", "compaction"),
     )
     generations_flushed = counter("SEALED generations that the flusher flushed, because their ingest did not.")
-    hidden_foreign_rows = counter("Rows hidden after a merge: users had appended them with one of its keys meanwhile.")
+    hidden_foreign_rows = counter(
+        "Rows that users appended with a key of a merge before it landed, and that were hidden after it."
+    )
     fragments_rebuilt = counter("Adopted fragments that were rebuilt, because a clean-up had deleted their files.")
     failures = counter(
         "Rounds, partitions in them, and turns of garbage collection, compaction and expiry that failed and are "
@@ -86,8 +88,8 @@ class FlusherMetricTable(StoreMetricTable, ServiceMetricTable, prefix="lancewal_
         "How long the current round of garbage collection has been running; 0 if none is running."
     )
     subscription_lag_seconds = gauge(
-        "Time since the first merge after the state of a subscription; 0 without one. `other` stands for all from the 101st "
-        "name on: the largest of them is shown.",
+        "Time since the first merge after the receipt of a subscription; 0 if there is no such merge. `other` shows the "
+        "longest time of all subscriptions from the 101st name on.",
         "subscription",
     )
     subscription_lag_ratio = gauge(
@@ -112,7 +114,7 @@ class FlusherMetricTable(StoreMetricTable, ServiceMetricTable, prefix="lancewal_
     compacted_bytes = counter("Bytes that compaction wrote.")
     expired_rows = counter("Rows hidden because their time to live was over.")
     dropped_rows = counter("Hidden rows that compaction left out.")
-    indexes_extended = counter("Segments added to secondary indexes.", "index")
+    indexes_extended = counter("Extensions and rebuilds of secondary indexes.", "index")
     index_refusals = counter("Secondary indexes that could not be extended, and will be retried.", "index")
     index_far_rows = gauge(
         "Rows that a vector index cannot hold, as of its last extension that met some: the squared length of their "
@@ -178,7 +180,7 @@ class FlusherMetricTable(StoreMetricTable, ServiceMetricTable, prefix="lancewal_
         "such a catalog."
     )
     cut_age_seconds = gauge(
-        "Age of the state that a moving cut shows of its tables; while this process has seen no publication of the cut, "
+        "Age of the state that a moving cut shows of its tables. If this process has seen no publication of the cut yet: "
         "the time since the process began. It grows while a table holds the cut back, or the catalog or the brokers do not "
         "answer.",
         "cut",

@@ -6,9 +6,9 @@ Steps
     answer or denies access, the process retries (``process.start``).
  2. Turns (``turns``): each pass begins with a *round* of merging, every ``flusher.merge_interval_s``, and at once
     while there is more to do.  No round begins a further merge after that time, so that the others have their turn
-    under any load. *Garbage collection* runs beside the rounds, every ``flusher.gc_interval_s``. *Compaction* runs
+    under any load.  *Garbage collection* runs beside the rounds, every ``flusher.gc_interval_s``.  *Compaction* runs
     after a round when it is due, and at once after a merge that hides so many rows of a fragment that it should be
-    rewritten (``cost.is_worn``). *Index upkeep* alone runs after every merge. *Expiry* and *widening* are turns too.
+    rewritten (``cost.is_worn``).  *Index upkeep* alone runs after every merge.  *Expiry* and *widening* are turns too.
     A separate thread measures *visibility* every ``flusher.visibility_interval_s`` (``visibility``).
  3. When told to stop, finish the running merge and begin nothing new.  The process ends at the latest
     ``flusher.drain_timeout_s`` after the signal (``process.stop_signals``), even if the store hangs or the merge

@@ -2,24 +2,24 @@
 
 Three strategies
 
-* *hide*: a deletion vector hides the rows that the merge replaces; the new rows are in new files.  Cheapest now, but
-  with every hidden row compaction rewrites the fragment sooner.
+* *hide*: a deletion vector hides the rows that the merge replaces; the new rows are in new files.  This is cheapest
+  now, but each hidden row brings the fragment's next compaction nearer.
 * *rewrite*: hide, and let compaction rewrite the fragment's live rows right after the merge.  The rewrite is not part
-  of the merge's commit: that would save the deletion vector, about a thousandth of the bytes, and keep the merge for
-  as long as the copying takes.
-* *columns*: rewrite the columns that patches set for the whole fragment, in place.  Its patched rows are neither
-  hidden nor written again.  For patches of few columns of many rows.
+  of the merge's commit.  If it were, it would save the deletion vector, about a thousandth of the bytes, but delay
+  the merge for as long as the copying takes.
+* *columns*: rewrite the columns that patches set for the whole fragment, in place.  Patched rows are neither hidden
+  nor written as new rows.  This suits patches of few columns in many rows.
 
-Between *hide* and *rewrite* one comparison decides (``is_worn``): a fragment is rewritten where compaction would take it.
+``is_worn`` decides between *hide* and *rewrite*: a fragment is rewritten if compaction would choose it anyway.
 *Columns* are written if the sum of *bytes written now* and *bytes owed* is less than with the other strategy.  Bytes
 owed are later costs:
 
  1. reading: a byte read costs ``READ_WEIGHT`` of a byte written;
  2. a share of the compaction to come.  It rewrites a fragment when a share ``s`` of its rows is hidden
     (``flusher.compaction_deleted_ratio``).  Each hidden row therefore owes one part in ``s * rows`` of that: of
-    reading the whole fragment, and of writing the rest of it with its key index.  At the share ``s`` both weigh the
-    same.
- 3. secondary indexes: new rows, and those of a rewritten fragment, must be indexed.
+    reading the whole fragment, and of writing the rest of it with its key index.  If a share ``s`` of the rows is
+    hidden, *hide* and *rewrite* cost the same.
+ 3. secondary indexes: new rows, and rows of a rewritten fragment, must be indexed.
 
 *columns* cannot be chosen if an index, of whatever kind, is over one of the columns, whether it covers the fragment
 or not.  Its segments would keep the old values, and any extension of the index, ours or a user's, could bring them
@@ -43,8 +43,8 @@ READ_WEIGHT = 0.4
 """Weight of a byte read, if a byte written weighs 1.  It is the CPU time of a scan of all columns over that of writing
 the same rows (``benchmarks.calibrate``)."""
 KEY_ENTRY_BYTES = 16
-"""Bytes of one row in the key index.  A key that is not one integer takes its own bytes in addition, which decides
-nothing."""
+"""Bytes that one row takes in the key index.  A key that is not one integer takes its own bytes in addition, which
+are ignored here."""
 _VECTOR_BYTES = 1_000
 """Bytes of an almost empty deletion vector."""
 _CONTAINER_ROWS = 65_536
@@ -54,7 +54,7 @@ _CONTAINER_BYTES = 8_192
 # measures them, the others so that whole merges of the benchmark ``merge-strategies`` come out. The same virtual
 # machine is twice as fast on one day as on another; these lie in between.
 _VECTOR_S = 0.0003
-"""Seconds to write a deletion vector."""
+"""Seconds to write one deletion vector."""
 _HIDDEN_ROW_S = 2.0e-8
 """Seconds for each row in a deletion vector."""
 _COMPLETED_ROW_S = 2.5e-6
@@ -99,19 +99,20 @@ class FragmentChange:
     deleted_rows: int
     """Physical rows that were hidden before the merge."""
     nbytes: int
-    """Bytes of its data files."""
+    """Bytes of the fragment's data files."""
     replaced: int
-    """Live rows whose key the merge has."""
+    """Number of live rows with a key of the merge."""
     patched: int = 0
-    """Number of the ``replaced`` rows that only a patch changes: a patch sets some of their columns, and the others stay."""
+    """Number of the ``replaced`` rows that patches change: they set some columns of a row, and its other columns
+    stay."""
     patched_bytes: int | None = None
     """Bytes of the patched columns in the whole fragment; None: these columns cannot be rewritten alone."""
     rewritable: bool = True
-    """Whether compaction may take the fragment."""
+    """Whether compaction may rewrite the fragment."""
     index_row_bytes: float = 0.0
-    """Bytes of a new row in all secondary indexes."""
+    """Bytes that a new row takes in all secondary indexes together."""
     indexed_by: tuple[str, ...] = ()
-    """Indexes over columns that patches set.  These columns are not written in place."""
+    """Names of indexes over columns that the patches set.  If there are any, the fragment is not patched in place."""
 
     @property
     def row_bytes(self) -> float:
@@ -124,20 +125,22 @@ class FragmentChange:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Cost of one strategy for one fragment."""
+    """Cost of one strategy for one fragment.  ``bytes_owed``: bytes of later work that the strategy causes (module
+    docstring).
+    """
 
     strategy: Strategy
     bytes_written: int
     """Bytes written by the merge, and by the compaction after it if that is part of the strategy."""
     bytes_owed: int
     seconds: float
-    """Seconds of the merge alone.  Tasks run at the same time; these are the seconds of one."""
+    """Predicted seconds that the merge spends on this fragment, in one task.  Tasks run at the same time."""
     seconds_behind: float = 0.0
-    """Seconds of the compaction right after it."""
+    """Predicted seconds of the compaction right after the merge."""
 
     @property
     def weight(self) -> int:
-        """Bytes written now, plus bytes that compaction will have to write: the sum by which strategies are compared."""
+        """Bytes written now plus bytes owed.  Strategies are compared by this sum."""
         return self.bytes_written + self.bytes_owed
 
 
@@ -157,7 +160,7 @@ def is_worn(rows: int, hidden: int, deleted_share: float) -> bool:
 
 
 def costs(change: FragmentChange, deleted_share: float) -> tuple[Cost, ...]:
-    """Return the costs of *hide* or *rewrite*, and of *columns* if columns can be written."""
+    """Return the cost of *hide* or of *rewrite*, and that of *columns* if columns can be written in place."""
     worn = change.rewritable and is_worn(change.rows, change.hidden_after(Strategy.HIDE), deleted_share)
     possible = [Strategy.REWRITE if worn else Strategy.HIDE]
     if change.patched and change.patched_bytes is not None and not change.indexed_by:
@@ -200,7 +203,7 @@ def _cost(change: FragmentChange, strategy: Strategy, deleted_share: float) -> C
 
 
 def _with_patches(change: FragmentChange, cost: Cost) -> Cost:
-    """Return this cost plus that of patched rows, which are read and written as new rows."""
+    """Return this cost plus the cost of reading patched rows and writing them as new rows."""
     return Cost(
         cost.strategy,
         cost.bytes_written + int(change.patched * (change.row_bytes + KEY_ENTRY_BYTES)),
@@ -211,7 +214,9 @@ def _with_patches(change: FragmentChange, cost: Cost) -> Cost:
 
 
 def _debt(change: FragmentChange, hidden: int, deleted_share: float) -> float:
-    """Return the bytes owed for hidden rows: their share of a later compaction."""
+    """Return the bytes owed for hidden rows: their share of a later compaction.  If compaction may not rewrite the
+    fragment, these are the bytes that reads read in vain.
+    """
     if not change.rewritable:
         return READ_WEIGHT * hidden * change.row_bytes
     left = (1 - deleted_share) * change.rows

@@ -4,18 +4,19 @@ Guarantees
  1. A key is patched in place only if the pinned version has exactly one live row of it, in a fragment that the key
     index covers.  Rows of all other keys are hidden and written as new rows, so a key with two
     rows keeps only one.
- 2. A patch in place writes one more data file per fragment, which only the merge's commit makes effective.  To Lance
-    it is an update of the fragment, which conflicts with whatever touched it since, exactly as a deletion vector
-    does.
+ 2. Patching in place adds one data file to a fragment, which has no effect before the merge's commit.  To Lance it is
+    an update of the fragment.  Like a deletion vector, it conflicts with any other commit that has changed the
+    fragment since.
  3. Columns that no patch sets are neither read nor written, nor is the key: the key index stays right.
- 4. No column that an index of the pinned version is over, nor one of which it indexes a member, is written in place.
-    An index that comes before the commit conflicts with it (``table.protocol``, guarantee 5).
+ 4. A column is not written in place if an index of the pinned version is over it, or over a member of it.  If such an
+    index is made before the commit, the commit is refused (``table.protocol``, guarantee 5).
 
 Steps of ``choose_in_place``
- 1. Only if no fragment is uncovered: a row of the key might lie there.
- 2. Fragments with at least ``in_place_rows`` patched rows, by the key index, deleted ones among them.
- 3. Which of the rows live, and which keys have just one such row?
- 4. Compare the strategies (``cost``) by what the files of the fragment hold, and what the indexes are over.
+ 1. Patch nothing in place if the key index does not cover some fragment: a row of a key might lie there.
+ 2. Take the fragments in which the key index names at least ``in_place_rows`` rows of patched keys, hidden rows
+    included.
+ 3. Find which of these rows are live, and which keys have exactly one live row.
+ 4. Compare the strategies (``cost``), from the sizes of the fragment's columns and from the indexes.
 """
 
 from __future__ import annotations
@@ -53,11 +54,11 @@ class PatchesInPlace:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Columns that the patches set, which are written."""
+        """Names of the columns that the patches set."""
         return tuple(columns_set(self.partials, self.schema))
 
     def split(self, found: RowsOfKeys) -> tuple[RowsOfKeys, RowsOfKeys]:
-        """Divide the rows found into rows to hide and rows to patch."""
+        """Divide the rows that have a key of the merge into rows to hide and rows to patch."""
         ours = np.isin(found.places, self.places)
         return (
             RowsOfKeys(found.rows[~ours], found.places[~ours]),
@@ -80,11 +81,11 @@ class PatchesInPlace:
 
 @dataclass(frozen=True, slots=True)
 class InPlace:
-    """Fragments that are patched in place, and those with enough patched rows for which this is impossible."""
+    """Fragments that are patched in place (``chosen``), and those for which an index forbids it (``barred``)."""
 
     chosen: Mapping[int, PatchesInPlace]
     barred: Mapping[int, tuple[str, ...]]
-    """Fragments that are not patched in place, each with the names of the indexes that prevent it."""
+    """Names of the indexes that prevent patching in place, by fragment id."""
 
 
 NOT_IN_PLACE = InPlace({}, {})
@@ -171,7 +172,7 @@ def change_of(
 
 
 def _bytes_anew(pinned: PinnedTable, fragment: Fragment, patches: PatchesInPlace) -> int | None:
-    """Return about how many bytes the patched columns of the whole fragment will take; None if they cannot be written
+    """Estimate the bytes that the patched columns of the whole fragment will take; None if they cannot be written
     alone."""
     held = pinned.column_bytes(fragment.fragment_id, patches.columns)
     if held is None:
@@ -181,9 +182,11 @@ def _bytes_anew(pinned: PinnedTable, fragment: Fragment, patches: PatchesInPlace
 
 
 def _value_bytes(column: pa.ChunkedArray, now: float) -> float:
-    """Return about how many bytes one patched value takes; 0 if the bytes that the column takes ``now`` tell more.
+    """Estimate the bytes of one patched value.  ``now``: bytes that a value of the column takes now.  Return 0 if
+    ``now`` is the better estimate.
 
-    Lance packs integers to the bits of the largest one near by.  A column of equal values has taken no space so far.
+    Lance stores integers with as many bits as the largest of its neighbours needs.  A column of equal values has
+    taken no space so far.
     """
     if pa.types.is_integer(column.type):
         found = pc.min_max(column).as_py()

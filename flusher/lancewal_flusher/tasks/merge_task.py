@@ -1,11 +1,11 @@
 """The work of a merge on one fragment, as a pure value.
 
 The task finds the live rows that keys replace.  It hides them, or rewrites the columns that patches set in place
-(``in_place``).  Either the key index knows the rows with the keys (``Candidates``, live or not), or a scan of the
+(``in_place``).  Either the key index names the rows with the keys, live or hidden (``Candidates``), or a scan of the
 fragment finds them (``KeyScan``).
 
-A task pickles: a thread or a Spark executor runs it with nothing but the table.  Running it twice is harmless: it
-writes a deletion file, and perhaps a data file, that only a commit makes effective.
+A task can be pickled.  A thread or a Spark executor needs only the task and the table to run it.  Running a task
+twice is harmless: it writes a deletion file, and perhaps a data file, which have no effect before a commit.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ class KeyScan:
 class Candidates:
     """All physical rows of the fragment with a key of the merge, including deleted rows, and the indexes of their keys.
 
-    Hiding a hidden row again changes nothing.  The task checks which rows are live only if ``doubtful``: perhaps none
-    is, and a deletion vector would be written for nothing.
+    Hiding a hidden row again changes nothing.  ``doubtful``: perhaps none of the rows is live, and a deletion vector
+    would be written for nothing.  Only then the task checks which rows are live.
     """
 
     found: RowsOfKeys
     live_rows: int
-    """Live rows of the fragment before the merge."""
+    """Number of live rows of the whole fragment before the merge."""
     doubtful: bool
 
 
@@ -71,7 +71,7 @@ class FragmentResult:
     hits: int
     updated: str | None
     base: pa.Table | None
-    """Rows that patches apply to; None where there are no patches."""
+    """Rows of the fragment that patches will be applied to, to become new rows; None if there are none."""
 
 
 def waits(task: FragmentTask) -> bool:

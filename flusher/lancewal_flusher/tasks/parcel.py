@@ -1,15 +1,15 @@
-"""Pack tasks for other processes.
+"""Pack tasks for other processes, as a *parcel*.
 
 Guarantees
  1. ``load`` returns the tasks that were packed.  Values that several tasks hold, such as the set of all keys, are in a
     parcel once, and each process loads them once, however many tasks it runs.
- 2. A small parcel travels with the function that executors are sent.  A larger one lies on the table's store while its
-    tasks run: Spark Connect limits the size of a message, a table's keys have no limit, and a broadcast exists only in
-    classic Spark.
- 3. A parcel is written before any task runs and never changes.  One that is left behind by a crash is garbage
-    (``garbage.collect``); a task whose parcel is gone fails with ``PlanStale``.
- 4. Bytes from the store are unpickled only if their sha256 is the one that travelled with the function, else
-    ``ObjectCorrupt``.  A person who can write to the store can therefore not run code on executors.
+ 2. A small parcel is sent inside the function that Spark sends to executors.  A larger one is stored in the table's
+    store while its tasks run: Spark Connect limits the size of a message, a table's keys have no limit, and a
+    broadcast exists only in classic Spark.
+ 3. A parcel is written before any task runs and never changes.  Garbage collection deletes a parcel that a crash has
+    left behind (``garbage.collect``).  A task whose parcel is gone fails with ``PlanStale``.
+ 4. Bytes from the store are unpickled only if their sha256 is the one that was sent with the function; otherwise
+    ``ObjectCorrupt`` is raised.  A person who can write to the store can therefore not run code on executors.
 """
 
 from __future__ import annotations
@@ -29,9 +29,10 @@ from lancewal_core.process.tasks import Tasks
 from lancewal_core.store.object_store import ObjectStore, put_own
 
 INLINE_BYTES_MAX = 1 << 20
-"""Largest size that is sent inline: above it Spark counts a function as too large to send as it is."""
+"""Largest size in bytes of a parcel that is sent inside the function.  Above this size Spark no longer sends a
+function as it is."""
 PART_BYTES = 32 << 20
-"""Bytes of one object: small enough for the store client's time limit on a slow line."""
+"""Bytes of one stored object of a parcel: small enough for the store client's time limit on a slow connection."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +44,7 @@ class Parcel:
     name: str
     ends: tuple[int, ...]
     inline: bytes | None
-    """The bytes; None if they are in objects of ``PART_BYTES`` under this name."""
+    """The parcel's bytes; None if they are stored, in objects of ``PART_BYTES`` each under ``name``."""
     digests: tuple[bytes, ...] = ()
     """First the sha256 of the part that the tasks share, then the sha256 of each task.  Empty for an inline parcel."""
 
@@ -52,7 +53,9 @@ class Parcel:
 
 
 def send(store: ObjectStore, pool: Tasks, tasks: Sequence[object], name: str) -> Parcel:
-    """Pack the tasks.  Store the parcel if it is too large to send inline.  ``name`` must be new for each parcel."""
+    """Pack the tasks into a parcel.  Store its bytes if they are more than ``INLINE_BYTES_MAX``.  ``name`` must be
+    new for each parcel.
+    """
     shared = _shared(tasks)
     pieces = [pickle.dumps(shared, 5), *(_pickled(task, shared) for task in tasks)]
     ends = tuple(accumulate(len(piece) for piece in pieces))
@@ -70,13 +73,13 @@ def send(store: ObjectStore, pool: Tasks, tasks: Sequence[object], name: str) ->
 
 
 def discard(store: ObjectStore, parcel: Parcel) -> None:
-    """Delete the objects that ``send`` has written."""
+    """Delete the objects that ``send`` has stored for this parcel."""
     if parcel.inline is None:
         store.delete([paths.parcel_part(parcel.name, part) for part in range(_parts(parcel))])
 
 
 class OpenParcel:
-    """A parcel, in the process that runs its tasks."""
+    """A parcel in a process that runs its tasks.  It loads single tasks."""
 
     def __init__(self, store: ObjectStore, pool: Tasks, parcel: Parcel) -> None:
         self._store = store
@@ -91,7 +94,7 @@ class OpenParcel:
         return _Unpickler(self._read(place + 1), self._shared).load()
 
     def _read(self, piece: int) -> bytes:
-        """Read the part that the tasks share (0), or a task (from 1), as it was packed."""
+        """Return the bytes of the part that the tasks share (0), or of a task (from 1 on)."""
         parcel = self._parcel
         first, end = (parcel.ends[piece - 1] if piece else 0), parcel.ends[piece]
         if parcel.inline is not None:
@@ -142,7 +145,7 @@ def _pickled(task: object, shared: Sequence[object]) -> bytes:
 
 
 class _Pickler(pickle.Pickler):
-    """Pickler that writes the place of a shared value instead of the value."""
+    """Pickler that writes the index of a shared value instead of the value."""
 
     def __init__(self, file: io.BytesIO, places: dict[int, int]) -> None:
         super().__init__(file, 5)

@@ -1,8 +1,8 @@
 """The work of a compaction on one group of fragments, as a pure value: rewrite their live rows.
 
-A task pickles: a thread or a Spark executor runs it with nothing but the table.  Running it twice is harmless.  The
-task reads one version of the table, which never changes.  It writes data files of new names, which only a commit
-makes effective.  No version names files written in vain; Lance's clean-up removes them
+A task can be pickled.  A thread or a Spark executor needs only the task and the table to run it.  Running a task
+twice is harmless.  It reads one version of the table, which never changes.  It writes data files with new names,
+which have no effect before a commit.  If a task's files are never committed, Lance's clean-up removes them
 (``garbage.unnamed_data_files``).
 """
 

@@ -1,4 +1,4 @@
-"""Runners of tasks: those of a merge on one fragment each, those of a compaction on one group of fragments each."""
+"""Runners of tasks.  A task of a merge works on one fragment, a task of a compaction on one group of fragments."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Result = TypeVar("Result")
 
 
 class Runner(Protocol):
-    """Runner of tasks.  Results are in the order of the tasks; the first error is raised."""
+    """Runner of tasks.  It returns the results in the order of the tasks, or raises the first error."""
 
     def run(self, tasks: Sequence[FragmentTask]) -> list[FragmentResult]:
         """Run tasks of a merge."""
@@ -31,8 +31,9 @@ class Runner(Protocol):
 class ThreadRunner:
     """Runner on threads of this process.
 
-    The number of ``computing`` threads limits memory: each scans a fragment, or writes one of its columns.
-    ``waiting``, if given, runs the other tasks.  They mostly wait for the store, and hold little but their results.
+    ``computing``: pool for tasks that scan a fragment or write its columns.  Its number of threads limits memory.
+    ``waiting``: pool for the other tasks, which mostly wait for the store and need little memory.  None:
+    ``computing`` runs them too.
     """
 
     def __init__(

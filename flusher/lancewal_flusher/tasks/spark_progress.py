@@ -1,5 +1,5 @@
-"""Show the Spark job of a merge or a compaction: a name for Spark's pages, and the number of finished slices for the
-log.
+"""Show the progress of the Spark job of a merge or a compaction.  The job gets a name for Spark's web pages, and its
+finished slices are counted for the log.
 
 A thread asks classic Spark now and then; Spark Connect calls back.
 """

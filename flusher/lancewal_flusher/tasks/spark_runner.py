@@ -2,10 +2,11 @@
 and Spark Connect both do.
 
 Guarantees
- 1. The same tasks, and the same results in the same order, as ``ThreadRunner`` gives; the first error in that order is
-    raised as the executor raised it.
- 2. Losing an executor, trying again and speculation are harmless (``spark_slice``).  A job that Spark gives up is
-    ``SparkJobFailed``: the merge or the round is planned again, and what its tasks have written is named by no version.
+ 1. ``SparkRunner`` runs the same tasks as ``ThreadRunner``, and returns the same results in the same order.  The
+    first error in that order is raised, with a text that names a Spark executor.
+ 2. A lost executor, retries and speculative execution are harmless (``spark_slice``).  If Spark gives up a job,
+    ``SparkJobFailed`` is raised.  The merge or the round of compaction is then planned again.  No version names the
+    files that the job's tasks have written.
  3. No plan, job description or log line contains a credential or a row.
 
 Steps of ``run`` and ``rewrite``
@@ -44,11 +45,14 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 SLICES_MAX = 200
-"""Most Spark tasks of a job: as many as Spark itself cuts a shuffle into.  A larger table has several fragments in each."""
+"""Upper bound of the Spark tasks of a job: as many as Spark itself divides a shuffle into.  If a table needs more,
+each Spark task runs several tasks."""
 SLICE_ROWS = 1_000_000
-"""Rows that one Spark task scans, about: 0.1 s of work.  To run a task at all takes 0.02 to 0.1 s (Spark 4.3)."""
+"""Number of rows, about, that one Spark task scans: 0.1 s of work.  Starting a Spark task alone takes 0.02 to 0.1 s
+(Spark 4.3)."""
 _HIDDEN_AS_ROWS = 100_000
-"""Cost of a task that hides known rows, as a number of scanned rows.  On a store it takes a request or two."""
+"""Cost of a task that hides known rows, as a number of scanned rows.  In an object store such a task needs one or two
+requests."""
 _PYTHON_ERROR = re.compile(r"(?!org\.|java\.)[\w.]*(Error|Exception|Exit|Interrupt)(: |$)")
 _REASON_MAX = 400
 
@@ -91,8 +95,8 @@ class SparkRunner:
         return results
 
     def _outcomes(self, job: Job, description: str) -> dict[int, Outcome]:
-        """Run the job, and return the outcomes by the place of the task.  Tasks after an error in their slice are left
-        out."""
+        """Run the job, and return the result or error of each task, by the task's index.  Tasks after an error in
+        their slice are left out."""
 
         def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             return run_slices(job, batches)

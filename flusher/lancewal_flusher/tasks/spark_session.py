@@ -29,8 +29,8 @@ _EXTRA = "install lancewal[flusher,spark] where the flusher runs and in the Pyth
 def spark_session() -> Iterator[None]:
     """Keep a Spark session while a command runs.
 
-    An error from stopping the session is only logged.  If the session ended by itself, the command has raised its own
-    error, which must not be hidden.
+    An error of stopping the session is only logged.  If the session has died, the command raises an error of its own,
+    which must not be hidden.
     """
     session = the_session()
     try:
@@ -71,7 +71,7 @@ def the_session() -> SparkSession:
 
 
 def spark_errors() -> tuple[type[Exception], ...]:
-    """Return the types of errors that PySpark raises: its own, and those of the connection to Java."""
+    """Return the types of errors that PySpark raises: its own, and those of its connection to the Java process."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
@@ -79,7 +79,9 @@ def spark_errors() -> tuple[type[Exception], ...]:
 
 
 def _java_has_died(error: Exception) -> bool:
-    """Whether no session came because Java was killed or has died, not because it ended with an error of its own."""
+    """Whether no session could be started because the Java process was killed or has died.  False if it ended with an
+    error of its own.
+    """
     from pyspark import SparkContext
     from pyspark.errors import PySparkException
 
@@ -97,7 +99,9 @@ def _java_has_died(error: Exception) -> bool:
 
 
 def _exit_code(error: BaseException) -> int | None:
-    """Return the exit code of the process that PySpark has started in vain; only PySpark's stack frame has it."""
+    """Return the exit code of the Java process that PySpark tried to start.  It is found only in a stack frame of
+    PySpark.
+    """
     trace = error.__traceback__
     while trace is not None:
         process = trace.tb_frame.f_locals.get("proc")

@@ -1,8 +1,10 @@
-"""The work of Spark's executors in a merge or a compaction: the tasks of one slice of a parcel, one after the other.
+"""The work of Spark's executors in a merge or a compaction.  A *slice* is the part of a job's tasks that one Spark
+task runs, one after the other.
 
 Guarantees
- 1. Every task gives one row: its place, and either its result or the ``LancewalError`` that the driver must raise.
-    An error ends the slice.  Spark tries anything else again (a lost process, a bug).
+ 1. Every task gives one row: the task's index, and either its result or the ``LancewalError`` that the driver must
+    raise.  Such an error ends the slice.  Spark retries a slice after any other failure, such as a lost process or a
+    bug.
  2. Running a slice twice, at the same time or later, is harmless: a task reads one version of the table, which never
     changes, and writes files of new names, which only the driver's commit makes effective.
 
@@ -32,7 +34,7 @@ from lancewal_flusher.tasks.progress import Work
 from lancewal_flusher.tasks.rewrite_task import RewriteTask, Rewritten, run_rewrite
 
 ROWS = "place int, outcome binary"
-"""Columns of the rows that a slice gives, as Spark writes a schema."""
+"""Columns of the rows that a slice returns, as a schema text of Spark."""
 _SCHEMA = pa.schema([("place", pa.int32()), ("outcome", pa.binary())])
 _IO_THREADS = 4
 
@@ -43,8 +45,8 @@ Outcome: TypeAlias = Result | LancewalError
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """Tasks of one table for Spark executors, divided into ``slices``.  The job shows no credentials and no rows in a
-    Spark plan.
+    """Tasks of one table for Spark executors, divided into ``slices`` slices.  The job has no credentials, and shows
+    no rows in a Spark plan.
     """
 
     work: Work
@@ -74,7 +76,7 @@ def run_slices(job: Job, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Recor
 
 
 def outcome_of(data: bytes) -> Outcome:
-    """Return the outcome in a row of ``ROWS``."""
+    """Return the result or error that a row of ``ROWS`` carries."""
     found: Outcome = pickle.loads(data)
     return found
 
@@ -99,7 +101,7 @@ def _result(table: StoredTable, task: Task) -> Result:
 
 
 class _Opened:
-    """A table in this process, and the parcel that it works on."""
+    """An open table in an executor's process, with the parcel whose tasks the process runs."""
 
     def __init__(self, job: Job) -> None:
         address = Address(job.uri, storage_options(os.environ), job.base_paths)
@@ -117,7 +119,7 @@ class _Opened:
 
 
 _opened: dict[str, _Opened] = {}
-"""The open table, by its address; at most one."""
+"""The table that this process has open, by its address; at most one."""
 
 
 def _open(job: Job) -> _Opened:

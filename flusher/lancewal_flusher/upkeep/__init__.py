@@ -1,4 +1,5 @@
-"""Upkeep: work that keeps a merged table fast.  Only ``expiry`` changes what a read returns.
+"""Upkeep: work on the merged table that keeps it fast, and hides expired rows.  Only ``expiry`` changes what a read
+returns.
 
 ``compaction_plan`` and ``compaction`` rewrite fragments, and ``compact_all`` repeats this until nothing is left.
 ``index_plan`` and ``indexes`` extend secondary indexes, and ``index_doubt`` says which to rebuild.  ``key_runs``

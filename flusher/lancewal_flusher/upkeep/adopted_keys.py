@@ -3,7 +3,7 @@
 Guarantees
  1. ``take`` returns the keys of all physical rows of a file, in their order, as the merge has read and checked them; or
     None.  Data files never change, so these keys are never out of date.
- 2. Bounded memory: ``BYTES_MAX`` of keys; further keys are read from the files.
+ 2. Bounded memory: at most ``BYTES_MAX`` bytes of keys are held; keys beyond that are read from the files.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ BYTES_MAX = 64 << 20
 
 
 class AdoptedKeys:
-    """Keys of rows that a merge adopted, kept for the next extension of the key index."""
+    """Keys of data files that merges adopted, held until the key index gets runs for the files."""
 
     def __init__(self) -> None:
         self._held: dict[str, pa.Table] = {}

@@ -1,13 +1,14 @@
 """``lancewal compact``: rounds of compaction until nothing is left, beside a running flusher or without one.
 
 Steps
- 1. A round (``compaction``).  A refused round is planned again, with half the bytes and groups, since a shorter one
-    is more likely to land between two merges.  A round that landed restores the size.  After ``REFUSALS_MAX``
-    refusals in a row: an error that says how to keep merges away.
- 2. Nothing left: extend all indexes that miss a row, and correct those that may hold old values, round by round.
+ 1. A round (``compaction``).  A refused round is planned again, with half the bytes and groups, because a shorter
+    round is more likely to land between two merges.  A round that lands restores the size.  After ``REFUSALS_MAX``
+    refusals in a row, an error says how to keep merges away.
+ 2. When nothing is left to compact: extend all indexes that lack a row, and correct those that may hold old values,
+    round by round.
 
-The sentinel is left alone, because merges of other processes would be refused.  With ``with_sentinel`` it is taken in
-its turn, if it is no larger than a round.
+The sentinel is left alone, because merges of other processes would be refused.  With ``with_sentinel`` it is
+rewritten like other fragments, if it is no larger than ``round_bytes``.
 """
 
 from __future__ import annotations
@@ -32,19 +33,19 @@ _ROUND_BYTES_MIN = 16 << 20
 
 @dataclass(frozen=True, slots=True)
 class CompactionSummary:
-    """Counts of what a run did, or would do."""
+    """Result of ``lancewal compact``: what a run did.  With ``--dry-run``: what it would do."""
 
     rounds: int
     fragments_before: int
     fragments_after: int
-    """Fragments of the whole table."""
+    """Number of fragments of the whole table after the run."""
     rows_dropped: int
     bytes_read: int
     bytes_written: int
-    """Bytes written; an estimate if the run only looks."""
+    """Bytes that the run wrote; with ``--dry-run`` an estimate."""
     indexes_extended: tuple[str, ...] = ()
     indexes_refused: tuple[str, ...] = ()
-    """Indexes that were not extended, each with the reason."""
+    """A text for each index that was not extended: its name and the reason."""
 
 
 def compact_to_the_end(

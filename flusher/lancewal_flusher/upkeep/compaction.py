@@ -1,31 +1,33 @@
 """Compaction: fragments of the table are rewritten, as fewer ones, without the rows that are hidden in them.
 
 Guarantees
- 1. No row changes.  The commit conflicts with every commit in between that touched one of these fragments, so rows
-    that a merge has hidden there never come back; then the files written are no part of any version.
- 2. It conflicts with merges only by the fragments that it takes.  The sentinel is one of them only if the caller says
-    so, between two merges of its own process, and only if it is no larger than a round.
- 3. Each of its tasks reads at most ``round_bytes`` and holds far less in memory (``table.lance.rewrite``).  They run
-    where those of merges do (``runner``), and what a task writes is named by no version before step 4, however often
-    it runs.
- 4. Fragments of a merge that is not finished are left alone: ``finish`` knows them by their files.
- 5. It carries no watermarks, and is found again by its uuid.
- 6. The files that it wrote exist.  Those that a clean-up took before the commit (`delete_unverified`) are written
-    again from V, which holds their rows as long as no clean-up takes V too; then ``ObjectMissing``.  A process that
-    dies between the commit and this look leaves them lost: the next merge stops with ``ObjectMissing``, and V still
-    has the rows.
- 7. Queries by a secondary index find the same rows before and after it; ``indexes`` makes them fast again.
+ 1. No row changes.  The commit conflicts with every commit in between that changed one of these fragments.  So rows
+    that a merge has hidden there never come back.  After a conflict the written files are part of no version.
+ 2. A compaction conflicts with merges only by the fragments that it rewrites.  It rewrites the sentinel only if the
+    caller allows it, between two merges of its own process, and only if the sentinel is no larger than
+    ``round_bytes``.
+ 3. Each task reads at most ``round_bytes`` and needs far less memory (``table.lance.rewrite``).  The exceptions are a
+    single large fragment with ``oversize``, and the first one of ``write_anew``.  Tasks run where those of merges run
+    (``runner``).  No version names a task's files before step 4, however often the task runs.
+ 4. Nothing is rewritten while a merge is not finished, because ``finish`` finds the merge's fragments by their files.
+ 5. The commit carries no watermarks.  If the reply is lost, the commit is found by its uuid.
+ 6. The files that a compaction wrote exist.  If a clean-up (`delete_unverified`) removed some before the commit, they
+    are written again from V, which has their rows.  If a clean-up has removed V too, ``ObjectMissing`` is raised.  If
+    the process dies between the commit and this check, the files stay lost: the next merge stops with
+    ``ObjectMissing``, and V still has the rows.
+ 7. Queries by a secondary index find the same rows before and after a compaction.  ``indexes`` makes these queries
+    fast again.
  8. Fragments of which an index may hold old values are left to ``indexes``.
- 9. In a table keyed by bytes, files are left alone if only a commit says through which regions their rows came.  The
-    rows that compaction would write of them would count as rows of whatever region their keys had before.
+ 9. In a table keyed by bytes, files are left alone if only a commit says through which regions their rows came.  If
+    compaction rewrote them, their rows would count as rows of the regions that the key index has for their keys.
 
 Steps of ``compact_next``
  1. Pin V, check that it is the contract's table, read W(V); refuse while the merge that set it is not finished.
  2. Choose the fragments (``compaction_plan``).
  3. Rewrite their live rows: a task for each group, and the first error is that of the round.
- 4. ONE commit of all groups, from V, by URI, as Lance's ``Rewrite``.  By an open data set, as Lance's own compaction
-    commits, it would be compared only with versions that still exist, and bring back rows hidden in one that was
-    cleaned up.
+ 4. ONE commit of all groups, from V, by URI, as Lance's ``Rewrite``.  Lance's own compaction commits by an open data
+    set.  Lance compares such a commit only with versions that still exist.  It could bring back rows that were hidden
+    in a version that was cleaned up.
  5. Committed: go on.  Conflict: nothing landed, plan again.  Unknown: look for the uuid in the versions above V.
  6. Files are missing: replace these fragments by what step 3 writes now, as in step 4.
 
@@ -62,8 +64,8 @@ _TRIES = 3
 BATCH_BYTES = 2 << 20
 BUFFER_BYTES = 32 << 20
 COPIED_BYTES_MIN = 16 << 20
-"""Mean size of fragments from which on their pages are copied as they are.  Pages of small files are small, and copies
-would stay small."""
+"""If the fragments of a group have at least this many bytes on average, their pages are copied unchanged.  Pages of
+small files are small, and would stay small."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +78,7 @@ class Compacted:
     fragments_after: int
     rows: int
     rows_dropped: int
-    """Hidden rows that are gone for good."""
+    """Number of hidden rows that the new fragments no longer have."""
     bytes_read: int
     bytes_written: int
 
@@ -94,12 +96,14 @@ class Compacted:
 
 
 CompactionResult = Compacted | Refused | None
-"""None: nothing is worth a round."""
+"""Result of a round of compaction; None: no fragments are worth rewriting."""
 
 
 @dataclass(slots=True)
 class FileSizes:
-    """Sizes of data files that the table does not record.  Lance records none if pages were copied."""
+    """Cache of the sizes of data files whose sizes the table does not record.  Lance records no size if pages were
+    copied.
+    """
 
     known: dict[str, int] = field(default_factory=dict)
 
@@ -174,7 +178,7 @@ def write_anew(context: FlusherContext, fragment_ids: Collection[int], limits: C
 
 
 def choice_of(context: FlusherContext, pinned: PinnedTable, sizes: FileSizes, *, with_sentinel: bool) -> Choice:
-    """Return the fragments that step 2 chooses from, also for a dry run.  Raises ``VersionGone`` if a clean-up has
+    """Return the fragments from which step 2 chooses, also for a dry run.  Raises ``VersionGone`` if a clean-up has
     removed the version's files.
     """
     left_alone = pinned.unrewritable_fragments() | origins_of(context).only_in_commits(pinned)
@@ -194,8 +198,9 @@ def _mend(
     """Write files again that a clean-up took (step 6).  Return the fragments that are in the table now, and the version
     that has them.
 
-    Version V still has their rows.  The commit that landed proves that nobody had touched the fragments before, and the
-    next one that nobody has since.  Raises ``ObjectMissing`` if the files cannot be written again.
+    Version V still has their rows.  The commit that landed proves that no other commit had changed the fragments
+    before.  The commit that replaces the lost files proves it for the time since.  Raises ``ObjectMissing`` if the
+    files cannot be written again.
     """
     cause, lost = "", lost_files(context, files_of(written))
     for _ in range(_TRIES):

@@ -1,18 +1,21 @@
 """Choose the fragments that the next round of a compaction rewrites: a pure decision.
 
- 1. *Small* fragments are bundled, the smallest first, whatever lies between them: the order of fragments means
-    nothing.  A bundle must be at least ``growth`` times as large as its largest part.  A byte is then rewritten only
-    each time its fragment has grown by that factor: about log2(target / adopted size) times in its life.
- 2. Else fragments with many *deleted* rows, those with the highest share first, as many as fit.
+ 1. *Small* fragments are rewritten together as a bundle, the smallest first.  They need not be neighbours, because
+    the order of fragments has no meaning.  A bundle must be at least ``growth`` times as large as its largest part.
+    A byte is then rewritten only each time its fragment has grown by that factor: about log2(target / adopted size)
+    times in its life.
+ 2. If there is no such bundle: fragments with many *deleted* rows, those with the highest share first, as many as
+    fit.
 
 A *group* is what one task rewrites.  It reads at most ``round_bytes``.  A larger fragment is taken alone, for its
 deleted rows, and only if ``oversize`` says so.  It keeps merges waiting for as long as the rewrite takes.
 
-A *round* has up to ``groups_max`` groups, of one reason and without a common fragment.  Each is chosen as if those
-before it were not there, so each keeps the rules of a group.  They are written at the same time.
+A *round* has up to ``groups_max`` groups, of one reason and without a common fragment.  Each group is chosen from the
+fragments that earlier groups have left, so each keeps the rules of a group.  They are written at the same time.
 
-A *choice* is what a round chooses from, and what is left alone.  ``Choice.after`` predicts what the next round would
-choose from.  A dry run and a compaction therefore choose by the same rules.
+A *choice* (``Choice``) has the fragments from which a round chooses, and those that it must leave alone.
+``Choice.after`` predicts the fragments from which the next round would choose.  So a dry run and a compaction choose
+by the same rules.
 """
 
 from __future__ import annotations
@@ -43,19 +46,23 @@ def _deleted_share(fragment: Fragment) -> float:
 
 @dataclass(frozen=True, slots=True)
 class CompactionLimits:
-    """Sizes in rows, and in bytes as stored."""
+    """Limits of compaction.  Sizes are numbers of rows, or bytes of stored files.  ``growth`` and ``oversize``: see
+    the module docstring.
+    """
 
     target_rows: int = _DEFAULTS.compaction_target_rows
     target_bytes: int = _DEFAULTS.compaction_target_bytes
-    """A fragment is small below half of either."""
+    """Target size of a fragment in bytes.  A fragment is small if its live rows are fewer than half of
+    ``target_rows``, and their bytes less than half of ``target_bytes``."""
     deleted_share: float = _DEFAULTS.compaction_deleted_ratio
     round_bytes: int = _DEFAULTS.compaction_round_bytes_max
-    """Most bytes that one group reads."""
+    """Most bytes of fragments in one group; see ``oversize`` for the exception."""
     groups_max: int = 1
     fragments_min: int = 4
-    """Fewest small fragments that are worth a group: each group is two requests and a table version."""
+    """Fewest small fragments that are worth a group, because each group costs two requests, and each round a table
+    version."""
     fragments_max: int = 1_000
-    """Most fragments of a group: all their files are opened at once."""
+    """Most fragments of a group, because all their files are open at the same time."""
     growth: float = 2.0
     oversize: bool = False
 
@@ -109,17 +116,17 @@ class Round:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Fragments that a round chooses from, and those that it must leave alone."""
+    """Fragments from which a round chooses, and those that it must leave alone."""
 
     fragments: tuple[Fragment, ...]
     """All fragments of one version, each with its size."""
     left_alone: frozenset[int]
-    """Fragments that no round may take, whatever its limits."""
+    """Ids of fragments that no round may rewrite, whatever its limits."""
     with_sentinel: bool
-    """Whether a round may take the sentinel, if it is no larger than a round."""
+    """Whether a round may rewrite the sentinel, if it is no larger than ``CompactionLimits.round_bytes``."""
 
     def excluded(self, limits: CompactionLimits) -> frozenset[int]:
-        """Fragments that no round with these limits may rewrite."""
+        """Return the ids of fragments that no round with these limits may rewrite."""
         guard = min(self.fragments, key=lambda f: f.fragment_id, default=None)
         if guard is None or (self.with_sentinel and guard.nbytes <= limits.round_bytes):
             return self.left_alone
@@ -130,7 +137,7 @@ class Choice:
         return next_round(self.fragments, limits, self.excluded(limits))
 
     def after(self, done: Round, limits: CompactionLimits) -> Choice:
-        """Return what the next round would choose from if no other process wrote.  Sizes are estimates."""
+        """Return the choice for the round after ``done``, if no other process writes meanwhile.  Sizes are estimates."""
         taken = {f.fragment_id for f in done.fragments}
         sizes = [size for group in done.groups for size in _written(group, limits)]
         first = max(f.fragment_id for f in self.fragments) + 1
@@ -149,8 +156,8 @@ def next_round(fragments: Sequence[Fragment], limits: CompactionLimits, excluded
 
 
 def _written(group: Group, limits: CompactionLimits) -> Iterator[tuple[int, int]]:
-    """Yield rows and bytes of the fragments that the group becomes: none if no row is left, several if it is larger than
-    one."""
+    """Yield rows and bytes of the fragments that rewriting the group gives.  There are none if no row is left, and
+    several if the rows exceed the size of one."""
     rows, nbytes = sum(f.live_rows for f in group), sum(map(live_bytes, group))
     most = max(1, min(limits.target_rows, limits.target_bytes * rows // max(nbytes, 1)))
     for first in range(0, rows, most):

@@ -1,25 +1,25 @@
-"""Expiry: merged rows whose time to live is over are hidden, in bounded rounds.
+"""Expiry: hide merged rows whose time to live is over, in bounded rounds.
 
 Guarantees
- 1. Only rows are hidden whose column, in the version that a round read, lay further back than the contract says, by
-    this process's wall clock.  Null never expires.  Rows that are not merged yet are left alone: they expire once
-    they are merged.
- 2. A commit conflicts with every commit in between that touched one of its fragments.  A row that a merge has
-    replaced or deleted meanwhile is therefore not hidden twice.  A row that the merge has brought is not hidden at
-    all: it lies in another fragment.
- 3. A key whose row has expired while a newer one waits unmerged loses nothing: the merge brings the newer row.
- 4. A round hides at most ``rows_max`` rows.  It reads the column of each fragment once, and again only when the
-    oldest time that is left there may have expired, or hidden rows may have come back.
- 5. The commit carries no watermarks, and is found again by its uuid.
+ 1. A row is hidden only if the time in its ``ttl_column``, in the version that the round read, is more than ``ttl_s``
+    ago by this process's wall clock.  A null never expires.  Rows that are not merged yet are left alone: they expire
+    once they are merged.
+ 2. The commit conflicts with every commit in between that changed one of its fragments.  So a row that a merge has
+    replaced or deleted meanwhile is not hidden twice.  A row that the merge has added is not hidden at all, because
+    it lies in another fragment.
+ 3. If a key's row expires while a newer record of the key waits, nothing is lost: the merge adds the newer row.
+ 4. A round hides at most ``rows_max`` rows.  Rounds read the column of a fragment once.  They read it again only if
+    the oldest time left in it may have expired, or if hidden rows may have come back.
+ 5. The commit carries no watermarks.  If the reply is lost, the commit is found by its uuid.
 
 A row is hidden ``ttl_s`` after its time.  A row that is merged later than that is hidden soon after its merge.  The
 delay is at most ``flusher.expiry_interval_s`` plus the duration of the rounds.  Until then readers see the row.
 
 Steps of ``expire_next``
- 1. Check that the contract is still the newest; pin V, check that it is the contract's table; wait while the merge
+ 1. Check that the contract is still the newest; pin V, check that it is the contract's table; refuse while the merge
     that set its watermarks is not finished.
- 2. Per fragment that may have expired rows: scan the column, take the rows below the threshold, until there are
-    enough.
+ 2. For each fragment that may have expired rows: scan the column, and take the rows with a time below the threshold,
+    until there are ``rows_max``.
  3. Write deletion vectors.
  4. ONE commit from V.
  5. Committed: go on.  Conflict: nothing landed, plan again.  Unknown: look for the uuid in the versions above V.
@@ -46,13 +46,15 @@ from lancewal_flusher.commit.send import Refused, Why, hide, newest_finished
 from lancewal_flusher.context import FlusherContext, check_contract
 
 ROUND_ROWS = 1_000_000
-"""Most rows that one round hides: eight MB of row addresses, and a commit that a merge hardly waits for."""
+"""Most rows that one round hides.  They take 8 MB of row addresses, and the commit delays merges hardly at all."""
 _NEVER = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
 class Expired:
-    """A round of expiry that landed.  ``more``: it ended at its limit of ``rows_max`` rows."""
+    """A round of expiry that landed.  ``more``: the round ended because it had ``rows_max`` rows, so more rows may
+    have expired.
+    """
 
     version: TableVersion
     rows: int
@@ -61,12 +63,12 @@ class Expired:
 
 
 ExpiryResult = Expired | Refused | None
-"""None: no row has expired."""
+"""Result of a round of expiry; None: no row has expired."""
 
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """No live row of this fragment of ``version`` has a time below ``time``."""
+    """Known bound: in ``version`` no live row of the fragment has a time below ``time``, in the column's unit."""
 
     time: int
     version: TableVersion
@@ -80,8 +82,8 @@ class OldestTimes:
     """A lower bound of the times of live rows, for each fragment, by its data files.  Files never change, and rows are
     only removed.
 
-    A restore brings rows back.  So the bound is valid only while the same deletion file is used, or one that hides at
-    least as much.
+    A restore brings rows back.  So a bound holds only while the fragment has the same deletion file, or one that
+    hides at least the same rows.
     """
 
     known: dict[tuple[str, ...], Known] = field(default_factory=dict)
@@ -97,18 +99,20 @@ class OldestTimes:
         return True
 
     def learn(self, fragment: Fragment, pinned: PinnedTable, time: int) -> None:
-        """Record that no live row of the fragment, as it is in ``pinned``, is older than ``time``."""
+        """Record that in ``pinned`` no live row of the fragment is older than ``time``."""
         hidden = hidden_by(pinned.fragment_json(fragment.fragment_id))
         self.known[fragment.files] = Known(time, pinned.version, fragment.fragment_id, hidden)
 
     def forget_others(self, fragments: list[Fragment]) -> None:
-        """Keep only the bounds of these fragments."""
+        """Remove the bounds of all other fragments."""
         live = {f.files for f in fragments}
         self.known = {files: value for files, value in self.known.items() if files in live}
 
 
 def _hides_as_much(fragment: Fragment, pinned: PinnedTable, known: Known, at: Callable[[int], PinnedTable]) -> bool:
-    """Whether all rows are hidden that were hidden before; False if that can no longer be read."""
+    """Whether ``pinned`` hides all rows of the fragment that were hidden when ``known`` was recorded.  False if these
+    can no longer be read.
+    """
     if known.hidden_by is None or known.hidden_by == hidden_by(pinned.fragment_json(fragment.fragment_id)):
         return True
     try:
@@ -146,7 +150,7 @@ def expire_next(context: FlusherContext, ttl: Ttl, oldest: OldestTimes, rows_max
 
 
 def count_expired(table: StoredTable, clock: Clock, ttl: Ttl) -> int:
-    """Return how many rows of the newest version have expired; only read."""
+    """Return how many live rows of the newest version have expired.  Changes nothing."""
     pinned = table.newest()
     threshold = _threshold(clock, pinned, ttl)
     numbers = [f.fragment_id for f in pinned.fragments()]
@@ -192,7 +196,7 @@ def _threshold(clock: Clock, pinned: PinnedTable, ttl: Ttl) -> int:
 def _times(
     pinned: PinnedTable, ttl: Ttl, fragment_ids: list[int]
 ) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[np.uint64]]]:
-    """Yield times as stored, and row addresses, of live rows whose time is not null."""
+    """Yield the times (integers in the column's unit) and row addresses of live rows whose time is not null."""
     type_ = pinned.schema.field(ttl.column).type
     whole = pa.int32() if pa.types.is_date32(type_) else pa.int64()
     for batch in pinned.scan([ttl.column], fragment_ids=fragment_ids, with_row_address=True, batch_rows=65_536):

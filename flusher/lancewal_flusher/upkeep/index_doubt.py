@@ -1,31 +1,31 @@
-"""Find where a segment of an index may hold old values of rows, or rows that another segment holds too: a pure decision.
+"""Find indexes whose segments may have old values of rows, or rows that another segment has too: a pure decision.
 
-A commit that writes columns of a fragment in place reduces what the indexes over these columns cover.  They no longer
-cover the fragment, nor any other one that the commit changes.  The segments keep their entries, though, and a query
-asks all segments.  Once a newer segment covers the fragment, the old entries count again.  Lancewal does not write
-columns under an index in place.  But it has done so, an index may be built beside a merge that writes its column in
-place, and users have such commands too.
+A commit that writes columns of a fragment in place takes the fragment out of the indexes over these columns.  It
+takes out any other fragment that it changes too.  The segments keep their old entries, though, and a query asks all
+segments.  Once a newer segment covers the fragment, the old entries count again.  Lancewal does not write indexed
+columns in place.  But earlier releases did, an index may be built while a merge writes its column in place, and users
+have such commands too.
 
-The past is known only by what the newest version says.  In doubt is
+Only the newest version tells what happened in the past. *In doubt* is
 
- 1. a fragment of which a column of the index lies apart from its first file (``fields_apart``): it was written in
-    place, at an unknown time, or has become wider.  One segment that takes in all others and all fragments is right; a
-    full text index is built again.  Only then the fragments are rewritten, so that nothing is in doubt of them: they get
-    numbers that no segment holds.  In the other order a segment would hold rows of fragments that nobody names.  A search for
-    the nearest would find them, and then too few.  In a table with stable row ids the rows would keep theirs: there the
-    fragment counts only as 2, and 4 tells what was updated;
- 2. a fragment that no segment covers though one names fragments above it: it may have been taken from one.  A new
-    segment that takes in all others is right;
- 3. a full text index of which a newer segment covers a fragment, though an older one names fragments above it: both
-    may hold its rows, which a query then finds twice.  The index is built again;
- 4. of a table with stable row ids, an index with a segment that is older than an update of a row which is older than
-    the segment: the row has kept its id, and the segment may hold its old values.  Built again, the index is younger
-    than every update.
+ 1. a fragment with a column of the index in another file than its first (``fields_apart``): the column was written in
+    place at an unknown time, or was widened.  The repair is one segment that takes in all others and all fragments; a
+    full text index is built again.  After that the fragments are rewritten, so that they are no longer in doubt: they
+    get ids that no segment has.  In the other order a segment would have rows of fragments that no longer exist.  A
+    search for nearest rows would find these, and return too few others.  In a table with stable row ids rewritten
+    rows would keep their ids.  There such a fragment is treated only as in case 2, and case 4 finds updated rows;
+ 2. a fragment that no segment covers, although a segment names fragments with higher ids: it may have been taken out
+    of a segment.  The repair is a new segment that takes in all others;
+ 3. a full text index with a newer segment that covers a fragment, although an older segment names fragments with
+    higher ids.  Both may have the fragment's rows, which a query then finds twice.  The index is built again;
+ 4. in a table with stable row ids, an index with a segment that was made after a row was added and before the row was
+    updated.  The row has kept its id, and the segment may have its old values.  The index is built again, and is then
+    newer than every update.
 
-Nothing else that lancewal does causes any of these.  Fragments that merges, loads and compactions make have higher numbers
-than all before, all columns in one file, and rows whose ids are theirs alone.  After the repair nothing is in doubt
-again: new fragments have one file and the highest number.  A segment says the version of the oldest that it has taken
-in, and a new index has none.
+Nothing else that lancewal does causes these cases.  Fragments that merges, loads and compactions make have higher ids
+than all earlier ones.  All their columns are in one file, and their row ids are new.  After the repair nothing is in
+doubt any more: new fragments have one file and the highest ids.  A segment records the version of the oldest segment
+that it has taken in; an index that was built again has no such segment.
 """
 
 from __future__ import annotations
@@ -36,17 +36,19 @@ from lancewal_core.table.protocol import Fragment, PinnedTable, TableIndex, fiel
 
 FULL_TEXT = "Inverted"
 FieldIds = Mapping[str, Sequence[int]]
-"""Field ids of each column, as ``PinnedTable`` says."""
+"""Field ids of each column, by its name, as in ``PinnedTable.field_ids``."""
 
 
 def fragments_in_doubt(index: TableIndex, fragments: Sequence[Fragment], field_ids: FieldIds) -> frozenset[int]:
-    """Return the fragments in which a column of the index lies in another file than the first (case 1)."""
+    """Return the ids of fragments that have a column of the index in another file than their first (case 1)."""
     ids = _fields(index, field_ids)
     return frozenset(f.fragment_id for f in fragments if fields_apart(f, ids))
 
 
 def doubted_fragments(pinned: PinnedTable) -> dict[str, frozenset[int]]:
-    """Return for each index the fragments to rewrite before it is extended."""
+    """Return the ids of the fragments that must be rewritten before an index is extended, by the index's name; only
+    indexes that have some.
+    """
     if pinned.stable_row_ids:
         return {}  # rows would keep their ids, and entries of old values with them: 4
     found = {i.name: fragments_in_doubt(i, pinned.fragments(), pinned.field_ids) for i in pinned.indexes()}

@@ -1,15 +1,16 @@
 """Choose which secondary indexes to extend now, and by how much: a pure decision.
 
-An index is extended by a *segment* for the rows that none of its segments covers.  To keep segments few, a new one
-takes in the newer ones while they hold no more live rows than it has gathered.  As in a log-structured merge tree,
-their number grows with the logarithm of the table, and so does how often a row is indexed again.
+An index is extended by a *segment* for the rows that none of its segments covers.  To keep segments few, a new
+segment *takes in* (replaces) the newest existing ones.  It takes in the next one as long as that has no more live
+rows than it has gathered so far.  As in a log-structured merge tree, the number of segments grows with the logarithm
+of the table's size.  So does the number of times that a row is indexed.
 
-The oldest segment is taken in last, when half of what it covered is gone or the others have grown as large.  All are
-taken in if one may hold what it no longer covers (``index_doubt``), and one at least if Lance cannot do without
-(``extends_alone``).
+The oldest segment is taken in last, when the others together are as large as what is left of it.  All segments are
+taken in if one may have entries of rows that it no longer covers (``index_doubt``).  At least one is taken in if
+Lance cannot add a segment alone (``extends_alone``).
 
-Extensions come smallest first, by the bytes of what they index.  The caller ends a round at ``round_bytes``.  The
-first extension is done whatever it takes, since Lance indexes all uncovered rows at once.
+Extensions are sorted by the bytes that they write, smallest first.  The caller ends a round at ``round_bytes``.  The
+first extension is done whatever its size, because Lance indexes all uncovered rows at once.
 """
 
 from __future__ import annotations
@@ -33,10 +34,11 @@ class IndexLimits:
     """
 
     unindexed_share: float = _DEFAULTS.index_unindexed_ratio_max
-    """Share of the table's rows."""
+    """Share of the table's live rows, from 0 to 1, that an index may leave unindexed."""
     unindexed_rows: int = _DEFAULTS.index_unindexed_rows_max
     round_bytes: int = _DEFAULTS.index_round_bytes_max
-    """Bytes of index entries written, and of fragments rewritten for an index, in one round."""
+    """Most bytes that one round writes into indexes.  A round also rewrites at most so many bytes of fragments for
+    indexes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +49,9 @@ class IndexWork:
     merged_segments: int
     unindexed_rows: int
     nbytes: int = 0
-    """Bytes of the new segment, about; 0 where Lance does not say."""
+    """Estimated bytes of the new segment; 0 if Lance does not tell an index's size."""
     table_bytes: int = 0
-    """Bytes of an index of all rows, about."""
+    """Estimated bytes of the index if it were built from all rows; 0 if Lance does not tell an index's size."""
 
 
 def unindexed(index: TableIndex, fragments: Iterable[Fragment]) -> int:
@@ -67,8 +69,8 @@ def index_works(
     urgent: Collection[str] = (),
     field_ids: FieldIds = MappingProxyType({}),
 ) -> tuple[IndexWork, ...]:
-    """Return the indexes to extend now, smallest first.  ``at_once``: all indexes that lack a row.  ``urgent``: names
-    of indexes that are extended if they lack any row.
+    """Return the indexes to extend now, smallest first.  ``at_once``: extend all indexes that lack a row, whatever
+    the limits.  ``urgent``: names of indexes that are extended if they lack a row.
 
     Without ``field_ids``, all columns count as lying in their fragment's first file.
     """
@@ -88,7 +90,9 @@ def index_works(
 
 
 def _taken_in(missing: int, segments: Sequence[int]) -> int:
-    """Return how many of the newest segments the new one takes in; they are given by their live rows, oldest first."""
+    """Return how many of the newest segments the new one takes in.  ``segments``: the live rows of each segment,
+    oldest first.  ``missing``: unindexed rows.
+    """
     gathered, count = missing, 0
     for rows in reversed(segments):
         if rows > gathered:
@@ -99,5 +103,5 @@ def _taken_in(missing: int, segments: Sequence[int]) -> int:
 
 
 def fitting(sizes: Sequence[int], most: int) -> int:
-    """Return how many of the first sizes fit into ``most`` together, at least one."""
+    """Return how many of ``sizes``, from the first on, have a sum of at most ``most``; at least 1 if there are any."""
     return max(bool(sizes), sum(total <= most for total in accumulate(sizes)))

@@ -1,21 +1,21 @@
-"""Keep secondary indexes right and up to date: scalar, vector and full text ones, those that users have made.
+"""Keep the secondary indexes that users have made correct and up to date: scalar, vector and full text indexes.
 
-Merges and compactions leave rows that no index covers.  Queries scan these rows, so they are right at any time, and
-slower the more such rows there are.  Extending an index changes no row.  It may happen at any time, beside merges
-too, and an extension that does not land is tried again.
+Merges and compactions leave rows that no index covers.  Queries scan these rows.  So their results are always right,
+but queries are slower the more such rows there are.  Extending an index changes no row.  An index may be extended at
+any time, also during merges, and an extension that does not land is retried.
 
 Guarantee: once an index was extended here, a query by it finds what a scan finds.  This holds whatever was done to
 the table before, as far as the newest version tells what was done (``index_doubt``).
 
 Steps of ``extend_indexes``
- 1. If fragments were written in place under an index, it gets one segment of all that it holds and of all rows; a
-    full text index is built again, and once more before the last round of step 2.
- 2. These fragments are rewritten, as by a compaction, a round of them at most.  While one is left, its indexes are
-    not extended.
- 3. An index that may hold old values or rows twice all the same is built again, with its own parameters.
+ 1. If columns of an index were written in place, the index gets one segment, from all its segments and all unindexed
+    rows.  A full text index is built again instead, and once more before the last round of step 2.
+ 2. The fragments of step 1 are rewritten, as by a compaction, at most ``round_bytes`` of them.  While one is left,
+    the indexes over its columns are not extended.
+ 3. An index that may still have old values, or rows twice, is built again with its own parameters.
  4. The others are extended, if the limits say so (``index_plan``), or if step 2 has just rewritten the last fragment.
-    A vector index that meets a row which it cannot take is built again without that row: at once if the whole index
-    fits into a round, else when a tenth of the rows wait.
+    If a vector index cannot hold a row, it is built again without that row.  That happens at once if the whole index
+    fits into ``round_bytes``, else when a tenth of the rows is unindexed.
 
 Lance indexes all uncovered rows at once: after a large import this takes long, and one merge may wait for it.
 """
@@ -47,7 +47,7 @@ class FarRows:
 
     rows: int
     keys: tuple[str, ...]
-    """Keys of the first few rows."""
+    """Texts of the primary keys of the first few of these rows."""
 
     @property
     def text(self) -> str:
@@ -63,9 +63,9 @@ class IndexExtended:
     rows: int
     merged_segments: int
     rebuilt: bool = False
-    """True if it was rebuilt from all rows."""
+    """True if the index was built again from all rows."""
     far: FarRows | None = None
-    """Rows that the index could not take."""
+    """Rows that the index cannot hold, and that it leaves out; None if there are none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,15 +75,17 @@ class IndexRefused:
     name: str
     reason: str
     more: bool = False
-    """Whether a part of the work was done, and the next call goes on."""
+    """Whether a part of the work was done, so that the next call can go on."""
     far: FarRows | None = None
-    """Rows that the index cannot take, and because of which it is not extended yet."""
+    """Rows that the index cannot hold, because of which it was not extended; None: the reason is another one."""
 
 
 def extend_indexes(
     context: FlusherContext, limits: IndexLimits, *, at_once: bool
 ) -> tuple[IndexExtended | IndexRefused, ...]:
-    """Extend the indexes that need it.  ``at_once``: all that lack a row.  Raises the errors of ``check_fit``."""
+    """Extend the indexes that need it, and return the results (module steps).  ``at_once``: extend all that lack a
+    row, whatever the limits.  Raises the errors of ``check_fit``.
+    """
     pinned = context.table.newest()
     check_fit(context.store, pinned, context.contract)
     doubted = doubted_fragments(pinned)
@@ -138,7 +140,7 @@ def extend_indexes(
 
 
 def _rebuilt(context: FlusherContext, name: str, rows: int) -> IndexExtended | IndexRefused:
-    """Rebuild the index from all ``rows`` rows, without those that it cannot take."""
+    """Build the index again from all ``rows`` live rows, without those that it cannot hold."""
     outcome = _indexed(context, partial(context.table.rebuild_index, name))
     far = (
         _far(context.table, context.contract.primary_key, outcome)
@@ -155,14 +157,16 @@ def _far(table: StoredTable, primary_key: Sequence[str], outcome: Committed | Co
 
 
 def unindexed_rows(pinned: PinnedTable) -> dict[str, int]:
-    """Return for each index the number of rows that it does not cover."""
+    """Return the number of live rows that each index does not cover, by the index's name."""
     return {index.name: unindexed(index, pinned.fragments()) for index in pinned.indexes()}
 
 
 def _one_segment(
     context: FlusherContext, pinned: PinnedTable, doubted: Mapping[str, frozenset[int]], limits: IndexLimits
 ) -> dict[str, IndexRefused]:
-    """Give each index in doubt one segment of all rows (step 1).  Return the indexes for which this failed."""
+    """Give each index in ``doubted`` one segment of all rows (step 1).  Return the errors of indexes for which this
+    failed, by name.
+    """
     ids = frozenset[int]().union(*doubted.values())
     last = sum(f.nbytes for f in pinned.fragments() if f.fragment_id in ids) <= limits.round_bytes
     refused: dict[str, IndexRefused] = {}
@@ -183,7 +187,9 @@ def _one_segment(
 
 
 def _write_anew(context: FlusherContext, fragment_ids: frozenset[int], limits: IndexLimits) -> dict[str, IndexRefused]:
-    """Rewrite fragments of which indexes may hold old values (step 2).  Return the indexes that wait for more of this."""
+    """Rewrite fragments of which indexes may have old values (step 2).  Return the indexes that still have such
+    fragments, by name, with the reason why they are not extended.
+    """
     reason, more = "", False
     try:
         done = write_anew(context, fragment_ids, CompactionLimits(round_bytes=limits.round_bytes))
@@ -212,9 +218,9 @@ def _write_anew(context: FlusherContext, fragment_ids: frozenset[int], limits: I
 
 
 def _indexed(context: FlusherContext, act: Callable[[], CommitOutcome]) -> CommitOutcome:
-    """Do this build or extension of an index, if the table is still at its place.
+    """Call ``act``, which builds or extends an index, if the table is still at its place.
 
-    Lance commits at the end of a build.  A table that is deleted and made again meanwhile is not seen."""
+    Lance commits at the end of a build.  The check misses a table that is deleted and made again during the build."""
     before = context.table.newest().version
     checkpoint(context, before)
     check_present(context.store, context.contract)

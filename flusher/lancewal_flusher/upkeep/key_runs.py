@@ -1,24 +1,26 @@
-"""Maintain the key index: write runs for data files that have none, merge runs, and drop runs for files out of use.
+"""Maintain the key index: write runs for data files that have none, merge runs, and drop runs of files that the table
+no longer has.
 
 Guarantees
  1. Upkeep only makes lookups faster: whatever it does or leaves undone, ``KeyIndex.find`` stays right.
- 2. Bounded memory: the keys of one file, or of a run that is begun, or ``FAN_IN`` parts of runs, at a time.
+ 2. Memory is bounded: at any time it holds the keys of one file, those collected for one run, or one part of each run
+    of a group that is merged.
  3. Any number of flushers may do it at the same time and stop anywhere: the catalog changes by compare-and-swap.
-    Parts that no catalog names are collected as garbage, but by this process only after it has ended: runs may take
-    longer to write than the grace period.
+    Garbage collection deletes parts that no catalog names.  In this process it leaves parts alone until the call that
+    writes them has ended, because writing runs may take longer than the grace period.
 
-It does not matter who wrote a file: merges, users, bulk loads and compactions all leave files that no run covers.
-In a table whose rows do not tell their region, an entry says through which its key came, where that is known
+It does not matter who wrote a file: merges, users, bulk loads and compactions all leave files that no run covers.  If
+rows do not tell their region, an entry also has the region through which its key came, as far as it is known
 (``origins``).
 
 Steps of ``keep_up``
  1. Return if an earlier call left nothing to do for the newest version, or if a newer release keeps the catalog.  Raise
     an error if the table's columns are not the contract's.
- 2. For data files in use that no sound run covers, write runs, up to ``rows_max`` rows in all.  Keys are read from the
-    files, except those that the merge has read which adopted them.
- 3. Compare-and-swap: add the new runs.  Of the runs read before, remove those without a file in use, and broken ones.
-    (While step 2 leaves files for the next call, runs that may know the regions of their keys stay, and step 4
-    waits.)
+ 2. For data files in use that no sound run covers, write runs, up to ``rows_max`` rows in all.  Keys are read from
+    the files, except those that a merge has read when it adopted the file (``adopted_keys``).
+ 3. Compare-and-swap: add the new runs.  Of the runs read in step 2, remove those of which the table has no file any
+    more, and broken ones.  If step 2 leaves files for the next call, runs that may be the only record of keys'
+    regions stay, and step 4 is left out.
  4. Merge runs that were read before, or are new, where ``to_merge`` says so; each group by a compare-and-swap of its
     own.
 """
@@ -51,18 +53,18 @@ from lancewal_flusher.upkeep.key_tiers import in_use, merge_runs, run_regions, t
 
 RUN_ROWS = 1_000_000
 RUN_KEY_BYTES = 64 << 20
-"""Files without a run are gathered for one run up to this many rows, or bytes of keys.  Sorting takes some 60 bytes a
-row, and four times the bytes of keys that are texts."""
+"""Files share a run until their keys have this many bytes, or they have ``RUN_ROWS`` rows.  Sorting takes some 60
+bytes of memory a row, and four times the bytes of text keys."""
 FILE_ROWS_MAX = 8_000_000
 FILE_KEY_BYTES_MAX = 128 << 20
-"""A file with more rows, or more bytes of keys, is not indexed but scanned.  Lancewal writes no such file, a bulk load
-may."""
+"""Files with more bytes of keys, or more than ``FILE_ROWS_MAX`` rows, get no run; merges scan them.  Lancewal writes
+no such files, except perhaps by a bulk load."""
 UPKEEP_ROWS = 8_000_000
-"""Rows that one call takes on: merges get their turn in between."""
+"""A call writes no further run for new files after this many rows, so that merges can run in between."""
 
 
 _CodedFile = tuple[str, CodedKeys, Regions | None]
-"""Name, keys and regions of a file that is to be indexed."""
+"""Data file that is to get a run: its name, keys, and the regions of its rows (None if the keys determine them)."""
 
 
 @dataclass(slots=True)
@@ -71,14 +73,16 @@ class UpkeepState:
 
     done_for: TableVersion | None = None
     unfit: set[str] = field(default_factory=set)
-    """Names of files that cannot be indexed: a key is null, the file is too large, or its name is not a plain word."""
+    """Names of data files that get no run: a key is null, the file is too large, or its name is not a plain word."""
     adopted: AdoptedKeys = field(default_factory=AdoptedKeys)
-    """Keys of files that merges adopted since the last call.  Each call clears them."""
+    """Keys of files that merges have adopted since the previous call.  A call that maintains the index clears them."""
 
 
 @dataclass(frozen=True, slots=True)
 class UpkeepReport:
-    """Number of entries written for files without a run, and of entries rewritten by merging runs."""
+    """Result of a call.  ``indexed``: number of entries written for files without a run.  ``merged``: number of
+    entries written again by merging runs.
+    """
 
     indexed: int = 0
     merged: int = 0
@@ -87,7 +91,7 @@ class UpkeepReport:
 def keep_up(
     context: FlusherContext, state: UpkeepState, rows_max: int = UPKEEP_ROWS, pinned: PinnedTable | None = None
 ) -> UpkeepReport:
-    """Maintain the key index (module steps).  ``pinned`` was the newest version just now.
+    """Maintain the key index (module steps).  ``pinned``: the version that was just the newest; None: read it.
 
     Raises ``ContractMismatch`` or ``TableReplaced`` if the table no longer belongs to the contract.  If rows do not tell
     their partition, ``ContractMismatch`` also means that a newer contract may change which regions count for a key.
@@ -191,7 +195,9 @@ def _run(context: FlusherContext, batch: Sequence[_CodedFile], origins: Origins)
 
 
 def _keys_of(schema: pa.Schema, pinned: PinnedTable, fragment: Fragment, known: pa.Table | None) -> CodedKeys | None:
-    """Return the keys of all physical rows, in their order; None if one of them is null, or they are too many to be held."""
+    """Return the keys of all physical rows of a fragment's file, in their order.  Return None if a key is null, or if
+    the file is too large.  ``known``: keys that a merge has read.
+    """
     if fragment.physical_rows > FILE_ROWS_MAX:
         return None
     if known is not None and known.num_rows == fragment.physical_rows:
@@ -216,7 +222,7 @@ def _merge(
     seen: Collection[str],
     origins: Origins,
 ) -> int:
-    """Merge runs of those ``seen`` (step 4); return the number of entries written."""
+    """Merge runs whose names are in ``seen`` (step 4).  Return the number of entries written."""
     written = 0
     runs = [in_use(run, rows_of_files) for run in catalog.runs if run.name in seen]
     origins.check()
@@ -239,14 +245,16 @@ def _merge(
 
 
 def _replaced(runs: Sequence[KeyRun], gone: set[str], run: KeyRun) -> tuple[KeyRun, ...] | None:
-    """Return ``runs`` with ``run`` in place of the runs ``gone``; None if another flusher has changed one of these."""
+    """Return ``runs`` with ``run`` in place of the runs whose names are in ``gone``.  Return None if another flusher
+    has replaced one of these.
+    """
     if not gone <= {r.name for r in runs}:
         return None
     return (*(r for r in runs if r.name not in gone), run)
 
 
 def _find_broken(keys: KeyIndex, run: KeyRun) -> None:
-    """Record a run of which a part cannot be read: the next call writes its files' keys again."""
+    """Record the run as broken if a part of it cannot be read.  The next call writes new runs for its files."""
     for part in run.parts:
         try:
             keys.parts.open(part)

@@ -1,7 +1,7 @@
-"""Choose the key runs that are merged into one, and merge them: a pure decision, and a merge in bounded memory.
+"""Choose key runs that are to be merged, a pure decision, and merge them in bounded memory.
 
-A lookup asks every run, and merging runs writes their entries again.  Runs are merged when ``FAN_IN`` of about the
-same size are there.  An entry is then written again once each time that the index has grown by that factor.
+A lookup asks every run, and merging runs writes their entries again.  Runs are merged when there are ``FAN_IN`` of
+about the same size.  An entry is then written again each time the index has grown by that factor.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ from lancewal_core.keys.run import PART_ENTRIES, Entries, cut, join_entries
 
 FAN_IN = 8
 SMALLEST = 8_192
-"""Runs with up to this many entries count as of one size."""
+"""Runs with at most this many entries count as runs of the same size."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunInUse:
-    """A key run, and its files that are still in use."""
+    """A key run, and those of its files that the table still has."""
 
     run: KeyRun
     files: tuple[CoveredFile, ...]
 
     @property
     def entries(self) -> int:
-        """Entries of files in use."""
+        """Number of entries of files that the table still has."""
         return sum(file.rows for file in self.files)
 
 
 def to_merge(runs: Sequence[RunInUse]) -> list[list[RunInUse]]:
-    """Return groups of runs to merge.  Each group becomes one run.
+    """Return groups of runs to merge; each group becomes one run.
 
-    A run is rewritten if more than half of it is no longer in use, even by itself.
+    A run is a group by itself if more than half of its entries are of files that the table no longer has.
     """
     sizes: dict[int, list[RunInUse]] = {}
     for run in runs:
@@ -62,7 +62,8 @@ def _size(entries: int) -> int:
 def merge_runs(
     group: Sequence[RunInUse], source: PartSource, write: Callable[[Entries], KeyPart], name: str, counts: Counts
 ) -> KeyRun:
-    """Return one run with the entries of the group's files in use.  At most one part of each run is held at a time.
+    """Write and return one run with the entries of those files of the group that the table still has.  At most one
+    part of each run is held at a time.
 
     ``write`` stores a part.  Raises ``ObjectMissing`` or ``ObjectCorrupt`` if a part cannot be read.
     """
@@ -88,14 +89,16 @@ def merge_runs(
 
 
 def run_regions(regions: RegionList) -> tuple[RunRegion, ...]:
-    """Return the regions of a list as a key run records them."""
+    """Return the regions of the list in the form that a key run records."""
     return tuple(RunRegion(name=found.region.name, position=found.position) for found in regions.regions)
 
 
 def _ascending(
     group: Sequence[RunInUse], places: Sequence[np.ndarray], regions: Sequence[np.ndarray], source: PartSource
 ) -> Iterator[Entries]:
-    """Yield all wanted entries of the group, span by span of numbers; a span begins where any part begins."""
+    """Yield all entries of files in use, in ascending order of the keys' numbers, one span of numbers at a time.  A
+    span begins where a part of a run begins.
+    """
     begins = sorted({part.first for member in group for part in member.run.parts})
     for begin, end in zip(begins, [*begins[1:], None], strict=True):
         found = []
@@ -119,5 +122,7 @@ def _ascending(
 
 
 def in_use(run: KeyRun, rows_of_files: Mapping[str, int]) -> RunInUse:
-    """Return the part of a run that is in use.  ``rows_of_files``: the physical rows of each data file of the table."""
+    """Return the run, with those of its files that the table still has.  ``rows_of_files``: the physical rows of each
+    data file of the table.
+    """
     return RunInUse(run, tuple(f for f in run.files if rows_of_files.get(f.name) == f.rows))

@@ -1,19 +1,21 @@
-"""Widen columns: write their values again with a wider type, and commit them, between rounds.
+"""Widen columns, between merge rounds: write their values again with a wider type, and commit the files.
 
-The contract asks for it (``Column.widening``).  A turn does a bounded part of the work, and the caller runs it between
-two merges of its own process.
+The contract asks for a widening (``Column.widening``).  A turn does a bounded part of the work, and the caller runs
+it between two merges of its own process.
 
 Guarantees
  1. The commit lands only on the very version that it was computed from, so no row is left without its value.  A merge
     that was planned before it, also by a sleeping flusher, is refused.
  2. A file that was written in an earlier turn counts only while its fragment has the same data files.  Rows that were
     deleted since stay deleted.
- 3. A process may die at any point.  Its files are then part of no version, or ``commit.widened`` goes on.
+ 3. A process may die at any point.  Either its files are then part of no version, or the commit has landed, and
+    ``commit.widened`` completes the widening.
 
 Steps of ``widen_next``
  1. Pin the newest version.  Wait while the merge in force there is unfinished.
- 2. Stop if an index is over one of the columns.  Ask for other ids unless the new ones are above all that the version
-    names: another program may have got one, or a column was added since.  Lance refuses a lower one for good.
+ 2. Stop if an index is over one of the columns.  If a new field id is not higher than all ids in the version, write a
+    contract that asks for higher ids.  Another program, or a change of columns, may have used the id since.  Lance
+    never accepts a lower id.
  3. Write the columns of fragments that have no file yet, until the time of the turn is over.
  4. Send ONE commit with the files of all fragments.  If it is refused, the next turn writes what is missing.
  5. Swap in the contract with the wider types, and mark the table with that change.
@@ -53,16 +55,16 @@ from lancewal_flusher.commit.widened import swap_columns, take_wider
 from lancewal_flusher.context import FlusherContext
 
 TURN_S = 1.0
-"""Seconds that one turn writes.  Merges wait for it, and for the commit."""
+"""Seconds after which a turn begins no further files.  Merges wait for the turn, and for the commit."""
 _AT_ONCE = 4
-"""Fragments that are written side by side."""
+"""Number of fragments whose files are written at the same time."""
 PROPERTY_WIDENING = "lancewal.widening"
-"""Property of the commit: the columns, as JSON."""
+"""Property of a widening's commit: the names of the widened columns, as a JSON list."""
 
 
 @dataclass(frozen=True, slots=True)
 class WideningDone:
-    """The widening was committed in this version."""
+    """A widening that was committed, in ``version``."""
 
     version: TableVersion
     columns: tuple[str, ...]
@@ -72,7 +74,7 @@ class WideningDone:
 
 @dataclass(frozen=True, slots=True)
 class WideningBegun:
-    """Some fragments still have to be rewritten."""
+    """A widening that has begun.  ``left``: number of fragments that still need a file with the wider type."""
 
     columns: tuple[str, ...]
     left: int
@@ -80,14 +82,14 @@ class WideningBegun:
 
 @dataclass(frozen=True, slots=True)
 class WideningHeld:
-    """The columns cannot be widened until a person has acted."""
+    """A widening that cannot go on until a person has acted."""
 
     columns: tuple[str, ...]
     reason: str
 
 
 WideningResult = WideningDone | WideningBegun | WideningHeld | Refused | None
-"""None: the contract asks for no widening."""
+"""Result of a turn of widening; None: the contract asks for no widening."""
 
 
 @dataclass(slots=True)
@@ -96,7 +98,7 @@ class WideningState:
 
     asked: tuple[Column, ...] = ()
     written: dict[int, tuple[Any, str]] = field(default_factory=dict)
-    """By fragment id: its data files before, and its JSON with the new file."""
+    """By fragment id: the fragment's data files when its file was written, and its JSON with the new file."""
 
 
 def widen_next(context: FlusherContext, state: WideningState, turn_s: float = TURN_S) -> WideningResult:
@@ -155,7 +157,9 @@ def _write(
     wide: Sequence[Tree],
     turn_s: float,
 ) -> int:
-    """Write files of fragments that have none yet (step 3); return how many are left."""
+    """Write the files of fragments that have none yet, until the time is over (step 3).  Return the number of
+    fragments without a file.
+    """
     fragments = {f.fragment_id: pinned.fragment_json(f.fragment_id) for f in pinned.fragments()}
     files = {i: json.loads(text)["files"] for i, text in fragments.items()}
     state.written = {i: done for i, done in state.written.items() if files.get(i) == done[0]}
@@ -201,8 +205,8 @@ def _commit(
 
 
 def _wider(tree: Tree, column: Column) -> Tree:
-    """Return a column of the version with the wider types.  Fields are told apart by their ids: an unfinished change may
-    have given members another order and other names."""
+    """Return a column of the version with the wider types.  Fields are matched by their ids, because an unfinished
+    change may have given members another order or other names."""
     types = [parse_type(column.type), parse_type(column.widened.type)]
     of_ids = zip(types, (column.field_ids, column.widened.field_ids), strict=True)
     now, then = (tree_of(pa.field(column.name, type_), own) for type_, own in of_ids)
@@ -216,7 +220,8 @@ def _new_ids(column: Column) -> frozenset[int]:
 
 
 def _renumbered(newest: Contract, highest: int) -> tuple[Column, ...]:
-    """Return the columns, with widenings to ids above all that any version of the contract or the table has named.
+    """Return the contract's columns with new field ids for their widenings.  The new ids are higher than all ids that
+    any version of the contract or the table has had.
 
     ``highest``: the highest id of the table."""
     known = {id_ for column in newest.columns for id_ in column.lance_ids}
