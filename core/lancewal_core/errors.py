@@ -34,7 +34,7 @@ ATTACH_A_COPY = (
     "copy the table's rows, not its folder, into a new Lance table and make that one a lancewal table "
     "(`lancewal table attach`; docs/how-to/attach-a-table.md shows both)"
 )
-"""Advice for a table that no command can mend.  ``attach`` also refuses duplicate keys, and names them."""
+"""Advice for a table that no command can repair.  ``attach`` also refuses duplicate keys, and names them."""
 
 INDEX_LOST = "the store's listing is out of date, or the state is lost (`lancewal repair region`)"
 """Text for messages: why a region's state can end at a lower position than the table has merged."""

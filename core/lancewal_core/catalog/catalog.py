@@ -7,8 +7,8 @@ Guarantees of a ``StoredCatalog``
  2. ``swap_table`` and ``swap_cut`` replace ``instead_of`` by ``new`` and return ``True`` if the catalog held
     ``instead_of`` right before.  ``None`` stands for no entry.  Otherwise they change nothing and return ``False``.
     Entries are compared by their ``write_id``, which is new for each version.
- 3. A lost reply is recognised: a repeated swap returns ``True`` if the catalog holds ``new``.  ``CatalogUnavailable`` or
-    ``StoreUnavailable``: no answer came, and the swap may still be done.  After ``CatalogRefused`` and each other
+ 3. A lost reply is recognised: a repeated swap returns ``True`` if the catalog holds ``new``.  ``CatalogUnavailable``
+    or ``StoreUnavailable``: no answer came, and the swap may still be done.  After ``CatalogRefused`` and each other
     ``ActionNeeded`` nothing is changed.
  4. A read after a swap that has returned shows its result, or a later one.
 

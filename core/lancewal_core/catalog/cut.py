@@ -3,8 +3,8 @@
 A *kept* cut names a snapshot of each table, and is never changed.  A *moving* cut names a receipt of each table.  Each
 publication replaces the one before as a whole, under the next number.
 
-A snapshot says of which kept cut it is by a *note*: ``lancewal.cut`` in the metadata of its branch.  With the notes of all
-snapshots of a cut, the cut's record can be written again.
+A snapshot says of which kept cut it is by a *note*: ``lancewal.cut`` in the metadata of its branch.  With the notes
+of all snapshots of a cut, the cut's record can be written again.
 """
 
 from __future__ import annotations

@@ -1,18 +1,18 @@
 """A catalog in a folder of the object store, its root.
 
-All entries of tables are one object, a new version for each change (``store.versioned``).  A kept cut is one object under
-its name.  A moving cut is a family of versions under its name; one that was dropped has a newest version without a cut.
-All lie below ``_lancewal/catalog/`` in the root.
+All entries of tables are one object, a new version for each change (``store.versioned``).  A kept cut is one object
+under its name.  A moving cut is a family of versions under its name; one that was dropped has a newest version
+without a cut.  All lie below ``_lancewal/catalog/`` in the root.
 
 Guarantees, besides those of ``catalog``
  1. If a version is known, the search for a newer one costs one GET.  Reading a kept cut costs one GET, and reading a
     moving cut of which a version is known two.
- 2. Old versions are deleted with every fiftieth change.  The newest hundred stay, and those of the last hour by the store's
-    clock.  A failed deletion does not fail the change, so a role that may not delete keeps all versions.
-    A process that was paused for long may find no successor of the version that it knows, though there are newer ones.
+ 2. Old versions are deleted with every fiftieth change.  The newest hundred stay, and those of the last hour by the
+    store's clock.  A failed deletion does not fail the change, so a role that may not delete keeps all versions.  A
+    process that was paused for long may find no successor of the version that it knows, though there are newer ones.
     So a version is known for ``_KNOWN_MS`` only.  A swap that took longer counts if a listing shows it as the newest.
- 3. A kept cut is compared, and then deleted.  Two people who drop a cut at once, while a third makes it again, may lose the
-    third's record.  Its snapshots stay, and ``lancewal catalog rebuild`` brings it back.
+ 3. A kept cut is compared, and then deleted.  Two people who drop a cut at once, while a third makes it again, may
+    lose the third's record.  Its snapshots stay, and ``lancewal catalog rebuild`` brings it back.
  4. A name is taken by a kept cut or by a moving one.  A process that makes one then looks for the other.  If
     it finds the other, it deletes its own.  So if both are made at once, both may fail.  A process that dies before it
     looks leaves both, and ``cut`` shows the kept one.

@@ -8,8 +8,8 @@ Guarantees, fewer than those of ``catalog``
  2. Adding a name and removing one are each one request, which the server decides.
  3. A swap to another address reads, removes and adds.  In between the name is missing, and another client's swap may be
     lost.  An entry with the state ``dropped`` is removed.
- 4. ``tables`` asks once for each page of names and once for each table, so it shows no single moment.  A listing that has
-    no end is an error.
+ 4. ``tables`` asks once for each page of names and once for each table, so it shows no single moment.  A listing that
+    has no end is an error.
  5. If the server manages the versions of a table, ``table`` raises ``CatalogRefused``, because lancewal commits by
     address.  ``tables`` leaves such a table out.
  6. Cuts lie in ``root``, as in a directory.  Without a root there are none.

@@ -21,7 +21,7 @@ Steps
  2. Write the flush into a folder of its own.  Small generations share one flush.
  3. Compare-and-swap SEALED -> FLUSHED.
 
-Rounds of requests: 3 (docs/reference/requests.md, "flush all partitions").
+Rounds of requests, as counted in docs/reference/requests.md: 3 ("flush all partitions").
 """
 
 from __future__ import annotations

@@ -203,8 +203,9 @@ def read_parts(
 ) -> list[Folded | Corrupt]:
     """Return the content of parts of one flush, with these columns of their rows.
 
-    The parts must be in the order of the flush (``by_flush``).  Each object is read once.  If a fault can be traced to
-    one part, it is the answer of that part alone.  Otherwise it is the answer of each part that the object serves.
+    ``columns`` must include the primary key.  The parts must be in the order of the flush (``by_flush``).  Each
+    object is read once.  If a fault can be traced to one part, it is the answer of that part alone.  Otherwise it is
+    the answer of each part that the object serves.
     """
     gone = read_gone_of(store, parts, schema)
     partials = _sides(store, parts, [part.patches for part in parts], partial_schema(schema))

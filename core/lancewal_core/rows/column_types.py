@@ -9,8 +9,8 @@ eight bits each.
 any other text, and names the character that is wrong.  For a type that lancewal does not accept, ``format_type`` raises
 ``InvalidSchema``, or ``parse_type`` raises it for the text that ``format_type`` returned.
 
-``uuid`` is Arrow's extension type, which many of Arrow's functions refuse.  ``storage`` gives them the 16 bytes.  Only a
-column can have the type.  If a list or struct contains it, not even an empty table can be made.
+``uuid`` is Arrow's extension type, which many of Arrow's functions refuse.  ``storage`` gives them the 16 bytes.
+Only a column can have the type.  If a list or struct contains it, not even an empty table can be made.
 """
 
 from __future__ import annotations

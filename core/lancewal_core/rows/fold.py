@@ -174,7 +174,8 @@ def complete(partials: pa.Table, base: pa.Table, schema: RowSchema) -> pa.Table:
 
 
 def columns_set(partials: pa.Table, schema: RowSchema) -> dict[str, bool]:
-    """Return the columns outside the primary key that any of these patches sets, each with whether all patches set it."""
+    """Return the columns outside the primary key that any of these patches sets, each with whether all patches set
+    it."""
     if partials.num_rows == 0:
         return {}
     present = present_bits(partials.combine_chunks()[PRESENT], schema)
@@ -287,7 +288,8 @@ def _differ(keys: pa.Table) -> bool:
 def _fold_patched(
     operations: pa.Table, ops: npt.NDArray[np.uint8], codes: Indices, order: Indices, schema: RowSchema
 ) -> tuple[pa.Table, pa.Table, pa.Table]:
-    """Fold the keys that a patch touches, and return their rows in state Row, keys in state Gone, rows in state Partial.
+    """Fold the keys that a patch touches, and return their rows in state Row, keys in state Gone, rows in state
+    Partial.
 
     ``order`` lists their operations, grouped by key, oldest first."""
     group = codes[order]

@@ -3,8 +3,8 @@
 1. Two equal region keys have the same encoding, two different ones (of one table) different encodings.
 2. One column: a string is its UTF-8, a binary its bytes, an integer its decimal text, a boolean ``true`` or ``false``,
    a date ``YYYY-MM-DD``, a uuid its 36 characters in lower case.
-3. Several columns: a JSON array in ``region_key`` order, without spaces.  Strings are escaped as in RFC 8785.  Dates and
-   uuids are strings, binaries are strings of padded standard base64.
+3. Several columns: a JSON array in ``region_key`` order, without spaces.  Strings are escaped as in RFC 8785.  Dates
+   and uuids are strings, binaries are strings of padded standard base64.
 4. Decoding accepts exactly the bytes that encoding gives.
 
 Types: (large_)string, int8 to uint64, bool, date32 (years 1 to 9999), (large_)binary, fixed_size_binary, uuid.

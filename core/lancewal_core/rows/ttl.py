@@ -1,7 +1,7 @@
 """Time to live of rows: how old the time in a column may be until the row may be deleted.
 
-A row *expires* when its column's time lies more than ``seconds`` in the past; null never does.  Times without a zone are
-taken as UTC, a date as its first moment.
+A row *expires* when its column's time lies more than ``seconds`` in the past; null never does.  Times without a zone
+are taken as UTC, a date as its first moment.
 """
 
 from __future__ import annotations

@@ -186,7 +186,8 @@ def no_table_advice(uri: str) -> str:
 
 
 def same_place(one: str, other: str) -> bool:
-    """Return whether two places are the same: equal texts, or local paths that lead to the same folder on this machine."""
+    """Return whether two places are the same: equal texts, or local paths that lead to the same folder on this
+    machine."""
     return one == other or one_text(one) == one_text(other)
 
 

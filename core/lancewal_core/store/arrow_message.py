@@ -1,9 +1,9 @@
 """Sizes that encapsulated Arrow IPC record batch messages declare, read without decompressing anything.
 
 A compressed buffer begins with its decompressed size, and Arrow allocates that many bytes.  So a reader that wants a
-limit must check the size first.  pyarrow does not show the size.  This module reads the few flatbuffer fields that lead
-to it, by the Arrow columnar format's ``Message.fbs`` (tables ``Message`` and ``RecordBatch``, struct ``Buffer``).  Bytes that
-are not one whole message raise ``ObjectCorrupt``; the caller adds the object's name.
+limit must check the size first.  pyarrow does not show the size.  This module reads the few flatbuffer fields that
+lead to it, by the Arrow columnar format's ``Message.fbs`` (tables ``Message`` and ``RecordBatch``, struct
+``Buffer``).  Bytes that are not one whole message raise ``ObjectCorrupt``; the caller adds the object's name.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ class DeclaredBatch:
 
 
 def message_length(start: bytes) -> int:
-    """Return the length in bytes of an encapsulated message *without body*, such as a schema, from its first 8 bytes."""
+    """Return the length in bytes of an encapsulated message *without body*, such as a schema, from its first 8
+    bytes."""
     if len(start) < 8 or start[:4] != _CONTINUATION:
         raise ObjectCorrupt("an Arrow message does not start with its continuation marker")
     metadata_length: int = struct.unpack_from("<i", start, 4)[0]

@@ -5,8 +5,8 @@
 2. An integer is written as one: ``1.0``, ``true`` and ``"1"`` are not 1.
 3. A message names the member and what was expected.  It has at most ``_SHOWN`` characters of each part of the content.
 
-The caller adds the name of the object and turns the fault into an error of lancewal.  ``json_model`` reads models by the same
-rules.
+The caller adds the name of the object and turns the fault into an error of lancewal.  ``json_model`` reads models by
+the same rules.
 """
 
 from __future__ import annotations

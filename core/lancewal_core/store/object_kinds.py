@@ -3,10 +3,10 @@
 Garbage collection takes from here what it may delete and how it counts.  A key that no entry parses does not belong to
 lancewal.  ``cli.stored_object`` shows the object of each kind.
 
-Every kind has limits of size, and an object above them is neither read nor written.  Anybody who may write to a table's
-folder may have put an object there.  So a reader must know beforehand how large an object can be.  Writers keep the same
-limits, so that readers can read all that is written.  The store checks both (``object_store``, guarantees 5 and 6).  The
-limits are far above what lancewal writes with any setting.
+Every kind has limits of size, and an object above them is neither read nor written.  Anybody who may write to a
+table's folder may have put an object there.  So a reader must know beforehand how large an object can be.  Writers
+keep the same limits, so that readers can read all that is written.  The store checks both (``object_store``,
+guarantees 5 and 6).  The limits are far above what lancewal writes with any setting.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from lancewal_core.names.paths import FlushFile
 
 _MIB = 1 << 20
 SEGMENT_ROWS_BYTES_MAX = 512 * _MIB
-"""Most unpacked bytes of the rows of a WAL segment.  Ingest cuts segments at 32 MiB, but for one record that is larger."""
+"""Most unpacked bytes of the rows of a WAL segment.  Ingest cuts segments at 32 MiB, but for one record that is
+larger."""
 SEGMENT_TRAILER_BYTES_MAX = 32 * _MIB
 """Most bytes of a segment's section table: room for half a million rejected records."""
 BUNDLE_BYTES_MAX = 64 * _MIB

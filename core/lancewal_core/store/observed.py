@@ -1,5 +1,5 @@
-"""An object store that counts and times the requests that it passes to another store, and its metrics, which every service
-has."""
+"""An object store that counts and times the requests that it passes to another store, and its metrics, which every
+service has."""
 
 from __future__ import annotations
 

@@ -9,11 +9,11 @@ Stores differ in details, which end here:
 
 1. A missing bucket or container answers as a missing object does.  The code in the answer's body tells them apart.
 2. Azure lists entity tags without the quotes that its other answers have.  All tags have quotes here.
-3. Stores refuse a range after an object's end in different words.  If an error's text mentions a range, the object's size
-   decides whether the range was after the end.
+3. Stores refuse a range after an object's end in different words.  If an error's text mentions a range, the object's
+   size decides whether the range was after the end.
 4. A gateway may ignore the key after which a listing should begin.  Keys up to that one are left out here as well.
-5. Google takes about one write of a key each second, and answers others with 429.  Such a request has done nothing.  So it
-   is sent again after a pause (``_PAUSES_S``), also the put of a page's version, which others cannot have seen.
+5. Google takes about one write of a key each second, and answers others with 429.  Such a request has done nothing.
+   So it is sent again after a pause (``_PAUSES_S``), also the put of a page's version, which others cannot have seen.
 """
 
 from __future__ import annotations
@@ -245,7 +245,7 @@ def open_store(uri: str, options: Mapping[str, str] | None = None) -> TableStore
     """Return the store rooted at ``uri``: a local path, ``file://...``, or an address of ``schemes``.
 
     Raises ``TableMissing`` if a local folder does not exist.  Raises ``InvalidSettings`` for an address that
-    ``table_address`` refuses.
+    ``table_address`` refuses, or for options that are not accepted.
     """
     parts = table_address(uri)
     path = local_folder(uri)
@@ -257,7 +257,8 @@ def open_store(uri: str, options: Mapping[str, str] | None = None) -> TableStore
 
 
 def open_files(uri: str, options: Mapping[str, str] | None = None) -> ObstoreStore:
-    """Return the store rooted at a folder of files to load (``files_address``).  Links in the folder are followed."""
+    """Return the store rooted at a folder of files to load (``files_address``).  Links in the folder are followed.
+    Errors are those of ``open_store``."""
     parts = files_address(uri)
     path = local_folder(uri)
     if path is None:

@@ -1,20 +1,20 @@
 """Versioned objects: a family of immutable objects, one per version, and the compare-and-swap loop over them.
 
-Version n + 1 is made by put-if-absent; the process that stores it has swapped n for n + 1.  Object names hold the inverted
-version, so a store that lists in key order shows the newest first.
+Version n + 1 is made by put-if-absent; the process that stores it has swapped n for n + 1.  Object names hold the
+inverted version, so a store that lists in key order shows the newest first.
 
 Guarantees
  1. ``newest_version`` returns a version that was the newest at some moment during the call, as far as a listing (a
     hint) or the caller's ``known`` leads to it.  From there it probes the next version by GET until one is absent.
-    Versions are deleted in ascending order, never version 1 and never the newest 100.  So probing from any version but
-    1 finds the newest, and from version 1 too if version 2 exists.  If only version 1 is found, it must be in a listing,
-    unless listings cannot show it (``first_is_listed``).  A listing that is empty, or names a version that is gone, is
-    asked again.  If the answers stay like that, ``StoreInconsistent`` is raised.
+    Versions are deleted in ascending order, never version 1 and never the newest 100.  So probing from any version
+    but 1 finds the newest, and from version 1 too if version 2 exists.  If only version 1 is found, it must be in a
+    listing, unless listings cannot show it (``first_is_listed``).  A listing that is empty, or names a version that
+    is gone, is asked again.  If the answers stay like that, ``StoreInconsistent`` is raised.
  2. ``swap`` applies ``decide`` to the newest version and stores the result as the next one, or returns what it found
     when ``decide`` declines.  A lost race decides again.  A lost reply is recognised because every encoded value
-    differs (it carries a write id).  A version that the caller knows is taken as the newest without a request: the put of
-    the next version shows whether it was.  If ``decide`` declines or raises for a known version, the newest version is
-    looked for and decided again.
+    differs (it carries a write id).  A version that the caller knows is taken as the newest without a request: the
+    put of the next version shows whether it was.  If ``decide`` declines or raises for a known version, the newest
+    version is looked for and decided again.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
 """Statements that run in PostgreSQL, each in a transaction of its own.
 
 Guarantees
- 1. Connecting to one host takes at most ``CONNECT_S`` seconds, a statement at most ``STATEMENT_S``.  Then, and after a lost
-    connection, ``CatalogUnavailable`` is raised.  The statement may still be done.
- 2. A statement runs again, once, if its connection was lost.  So each statement must allow that: the answer may have been
-    lost after the commit.
+ 1. Connecting to one host takes at most ``CONNECT_S`` seconds, a statement at most ``STATEMENT_S``.  Then, and after
+    a lost connection, ``CatalogUnavailable`` is raised.  The statement may still be done.
+ 2. A statement runs again, once, if its connection was lost.  So each statement must allow that: the answer may have
+    been lost after the commit.
  3. A connection keeps no session state, and no statement is prepared.  PgBouncer may pool transactions.
- 4. ``CatalogRefused``: a person must act, and the statement was not done.  The message says what to do.  No message has the
-    password.
+ 4. ``CatalogRefused``: a person must act, and the statement was not done.  The message says what to do.  No message
+    has the password.
 
 Connections are opened by the caller's thread when they are needed, and kept open for the next statement.
 """
@@ -184,7 +184,8 @@ class Connections:
 
 
 def _was_lost(error: psycopg.Error) -> bool:
-    """Return whether the connection ended during a statement; False if it was never opened, or a time limit was over."""
+    """Return whether the connection ended during a statement; False if it was never opened, or a time limit was
+    over."""
     text = str(error)
     return (
         error.sqlstate in (None, "57P01", "57P02", "57P03")

@@ -1,8 +1,8 @@
 """Create and upgrade the schema of a catalog in PostgreSQL, by numbered files that each run once.
 
-Only ``lancewal catalog init`` and ``lancewal catalog migrate`` do this, with a role that owns the schema.  All files run
-in one transaction, which also stores the new version.  If two commands run at once, one waits for the other, at most
-``STATEMENT_S`` seconds.  After that time it fails, and has changed nothing.
+Only ``lancewal catalog init`` and ``lancewal catalog migrate`` do this, with a role that owns the schema.  All files
+run in one transaction, which also stores the new version.  If two commands run at once, one waits for the other, at
+most ``STATEMENT_S`` seconds.  After that time it fails, and has changed nothing.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Parameters of a connection to PostgreSQL, from ``catalog.url`` and ``catalog.password``.
 
 Guarantees
- 1. A connection to another machine is encrypted, and the server's certificate and name are verified.  An address that asks
-    for less is refused.  The authorities are those of ``sslrootcert`` in the address, else of the variable
-    ``SSL_CERT_FILE``, else of the system.  The address alone names the server: libpq's variables and services that name
-    a host count for nothing.
+ 1. A connection to another machine is encrypted, and the server's certificate and name are verified.  An address that
+    asks for less is refused.  The authorities are those of ``sslrootcert`` in the address, else of the variable
+    ``SSL_CERT_FILE``, else of the system.  The address alone names the server: libpq's variables and services that
+    name a host count for nothing.
  2. A connection is opened only to a server that takes writes.
  3. Nothing is set that a session would keep, so that PgBouncer may pool transactions.
 """

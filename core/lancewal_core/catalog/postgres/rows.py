@@ -1,7 +1,7 @@
 """Documents of one table of the schema, each under a name, with the compare-and-swap of catalogs.
 
-Each swap is one statement, and a deletion that finds nothing to delete is one more.  A swap may run again after its answer
-was lost.  It then finds the new document, and returns True again.
+Each swap is one statement, and a deletion that finds nothing to delete is one more.  A swap may run again after its
+answer was lost.  It then finds the new document, and returns True again.
 """
 
 from __future__ import annotations

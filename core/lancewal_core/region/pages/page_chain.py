@@ -51,7 +51,8 @@ from lancewal_core.store.versioned import FIRST_VERSION, Family, Version, decide
 V = TypeVar("V")
 
 SLOW_S = 60.0
-"""Seconds after which a version that was the newest is no longer taken for the newest, unless the store is asked (b, c)."""
+"""Seconds after which a version that was the newest is no longer taken for the newest, unless the store is asked (b,
+c)."""
 _STEPS = 3
 """Number of versions found one after the other, after which a listing is asked for the newest."""
 _MORE = 4
