@@ -81,7 +81,7 @@ class Bundling:
         """Add the segment that has just become durable to the run.
 
         A segment that is large, or was stored without an entity tag, is left out and ends the run.  A segment that does
-        not follow the last one begins another run.
+        not follow the run's newest one begins another run.
         """
         if not self._segments:
             return

@@ -57,7 +57,7 @@ class SegmentInFlight:
 
     @property
     def late(self) -> bool:
-        """Whether the last try to store the segment failed."""
+        """Whether the newest try to store the segment failed."""
         return self._again_at is not None
 
     @property
@@ -72,8 +72,8 @@ class SegmentInFlight:
     def settle(self, clean: Callable[[], bool]) -> tuple[AppendJob, Outcome] | None:
         """Return the job and its outcome if it has ended; do not wait.  Start a retry that is due.
 
-        An error that ends the process is raised.  If ``clean`` then returns True, no PUT is unsettled, and the segment
-        is dropped.
+        Raises an error of the job that ends the process.  ``clean`` says whether every PUT of the log is settled; if
+        so, the segment is dropped before the error is raised.
         """
         job, task = self._job, self._task
         if job is None:

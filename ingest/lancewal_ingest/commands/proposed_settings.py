@@ -89,7 +89,9 @@ def _of_file(file: Path) -> RecordSchema:
 
     try:
         if file.stat().st_size > SCHEMA_BYTES_MAX:
-            raise InvalidInput(f"{file}: a schema has at most {SCHEMA_BYTES_MAX} bytes")
+            raise InvalidInput(
+                f"{file}: the file is larger than a schema may be, which has at most {SCHEMA_BYTES_MAX} bytes"
+            )
         data = file.read_bytes()
     except OSError as error:
         raise InvalidInput(f"--from-schema {file}: {error.strerror}") from None

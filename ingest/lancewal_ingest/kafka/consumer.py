@@ -109,7 +109,7 @@ class ConfluentSource:
     ) -> None:
         self._clock = clock or SystemClock()
         self.polled_at = self._clock.monotonic()
-        """Monotonic seconds of the last poll.  The group removes a member that does not poll."""
+        """Monotonic time in seconds of the newest poll.  The group removes a member that does not poll."""
         self._told: tuple[dict[Region, Position], Callable[[bool], None]] | None = None
         """Positions of the commit under way, and the callback for its end."""
         self._listener: PollListener | None = None
@@ -133,7 +133,8 @@ class ConfluentSource:
         self._epochs: dict[Region, tuple[Position, int]] = {}
         """Positions reached, also in former assignments, each with the leader epoch of the records before it."""
         self._out_of_range: dict[Region, str] = {}
-        """Partitions that the client no longer fetches because the broker lacks the next offset, with the client's reason."""
+        """Partitions that the client no longer fetches because the broker lacks the next offset, with the client's
+        reason."""
         self._unreadable: dict[Region, str] = {}
         """Partitions whose next batch cannot be read, with the client's reason.  Their records are not delivered."""
         self._read_again: dict[Region, Position] = {}

@@ -158,7 +158,7 @@ def check_topic(contract: Contract, source: DescribedTopics, drain: Drain | None
     if facts.partitions < contract.partitions:
         raise PartitionCountChanged(
             f"topic {contract.topic} has {facts.partitions} partitions, the table's contract says {contract.partitions}: this "
-            "is another topic, or the brokers do not agree yet",
+            "is another topic, or the brokers do not agree yet. Check kafka.bootstrap_servers, and start ingest again",
             topic=contract.topic,
         )
     if facts.partitions != (contract.partitions if drain is None else drain.partitions):

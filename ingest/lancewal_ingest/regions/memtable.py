@@ -26,7 +26,7 @@ class MemTable:
     first_sequence: Sequence
     position: Position
     opened_at: float
-    """Monotonic seconds."""
+    """Monotonic time in seconds at which this process began the MemTable."""
     first_length: float
     """Length of the log when the generation began.  The unit is that of ``LogWriter.length``: about a segment."""
     first: Position | None = None

@@ -50,15 +50,17 @@ class SchemaWait:
     """A partition that waits for schemas."""
 
     since: float
-    """Monotonic seconds."""
+    """Monotonic time in seconds since when the partition waits."""
     schemas: tuple[SchemaKey, ...]
     error: RegistryUnavailable | None
-    """Why the registry has not answered; None: it is asked, or does not know the schema yet."""
+    """Why the registry has not answered.  None while the first answer is awaited.  None too if the registry does not know
+    the schema yet."""
 
 
 @dataclass(slots=True, eq=False)
 class SchemaWaits:
-    """See the module docstring.  Called by the loop's thread only."""
+    """Finder of partitions that wait for schemas, or must stop because of a schema.  Only the loop's thread may
+    call."""
 
     clock: Clock
     source: KafkaSource

@@ -53,9 +53,9 @@ class Fixed:
     claimant: Claimant
     """Our owner id and log, with the segment at which the generation ends."""
     length: float
-    """Length of the log at that moment."""
+    """Length of the log when the end was fixed (``LogWriter.length``)."""
     at_ms: int
-    """Time of that moment in milliseconds since 1970."""
+    """Time when the end was fixed, in milliseconds since 1970."""
 
     def following(self, now: float) -> MemTable:
         """Return an empty MemTable for the next generation, opened at the monotonic time ``now``."""

@@ -53,9 +53,9 @@ class SchemaLookup:
     """The lookup of one schema."""
 
     began_at: float
-    """Monotonic seconds."""
+    """Monotonic time in seconds at which the lookup began."""
     again_at: float
-    """Monotonic seconds from which on it is tried again."""
+    """Monotonic time in seconds from which on the next try may begin."""
     task: Task[bool] | None = None
     """The running request; its result says whether the schema is stored.  None while none is running."""
     pause_s: float = FIRST_PAUSE_S
@@ -64,7 +64,7 @@ class SchemaLookup:
     cause: Retry | None = None
     """Why the newest try had no answer; None if it had one, or if no try has ended yet."""
     failure: LancewalError | None = None
-    """The error that a person must see."""
+    """Error on which a person must act; None if there is none."""
     doubted: bool = False
     """Whether the registry has another schema than the table has stored.  The stored one is not used until both are
     equal."""

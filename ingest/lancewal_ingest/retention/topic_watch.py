@@ -73,7 +73,7 @@ class WorkerPositions(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class TopicAnswers:
-    """Answers of one look at the topic."""
+    """Answers of the broker in one look (module docstring)."""
 
     ends: Positions = field(default_factory=dict)
     """Position after the last readable record of each partition."""

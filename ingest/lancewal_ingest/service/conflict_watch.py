@@ -1,4 +1,5 @@
-"""Watch which partitions must stop because too many of their keys are in conflict.  The newest table version names them.
+"""Watch which partitions must stop because too many of their keys are in conflict.  The newest table version names
+them.
 
 Guarantees
  1. Only the flusher stops a partition, in the commit of a merge (``Conflicts.stopped``), and a person's decision ends
@@ -28,7 +29,8 @@ class ConflictWatch:
 
     def __init__(self, context: IngestContext) -> None:
         self.stopped: Mapping[Region, RegionConflict] = {}
-        """Partitions of the table that must stop, with the error that says why; as of the last look."""
+        """Partitions of the table that must stop, with the error that says why; as of the newest answer of the
+        store."""
         self._context = context
         self._clock: Clock = context.clock
         self._again_at = context.clock.monotonic()

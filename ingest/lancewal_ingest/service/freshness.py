@@ -61,7 +61,7 @@ class _Look(NamedTuple):
 
     end: Position
     at: float
-    """Monotonic seconds."""
+    """Monotonic time in seconds before Kafka was asked."""
 
 
 class Freshness:

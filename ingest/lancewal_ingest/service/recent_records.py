@@ -18,6 +18,8 @@ BUCKET_S = 60.0
 
 @dataclass(slots=True)
 class _Bucket:
+    """Rows and rejections of one partition in one bucket of time."""
+
     began: float
     rows: int = 0
     kinds: Counter[str] = field(default_factory=Counter)

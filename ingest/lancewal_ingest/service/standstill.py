@@ -42,7 +42,7 @@ class Standstill:
         self.waiting: dict[Region, Still] = {}
         """Partitions with waiting records."""
         self.now = 0.0
-        """Monotonic seconds of the last look."""
+        """Monotonic time in seconds of the newest call of ``look``."""
 
     def look(self, now: float, durable: Positions, highs: Positions, ends: Positions) -> None:
         """Note the durable positions at the monotonic time ``now``.

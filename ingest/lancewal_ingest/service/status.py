@@ -57,7 +57,8 @@ class IngestStatus:
     clock: Clock
 
     def take(self, paused: Until | None, not_ready: Sequence[str]) -> TableStatus:
-        """Return the present status.  ``paused`` is the operator's pause, ``not_ready`` the texts of readiness problems."""
+        """Return the present status.  ``paused``: the pause by an operator, or None.  ``not_ready``: the reasons why
+        the process is not ready."""
         contract, now_ms = self.worker.terms.contract, self.clock.now_ms()
         table = TableFacts(
             now_ms,
@@ -142,5 +143,6 @@ def _problem(error: LancewalError | None) -> Problem | None:
 
 
 def _lasting(refused: LancewalError | None) -> LancewalError | None:
-    """Return the error if it is a fault that lasts; None if another owner merely claimed the region first."""
+    """Return the error if it may last.  Return None for any other error, as when another owner claimed the region
+    first."""
     return refused if isinstance(refused, Retry | Corrupt | StoreInconsistent) else None

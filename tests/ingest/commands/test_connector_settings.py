@@ -374,7 +374,7 @@ KEY, ROW = {"id": 1}, {"id": 1, "name": "x"}
         ([sent({"id": [1]}, event(ROW))], "record key is no struct"),
         ([sent(b"1", event(ROW))], "record key is no struct"),
         ([sent(b"{", event(ROW))], "record key is no struct"),
-        ([sent(KEY, b"\x00\x00\x00\x00\x07x")], r"registry\.url names none"),
+        ([sent(KEY, b"\x00\x00\x00\x00\x07x")], r"registry\.url is not set"),
         ([sent(KEY, b"\x00" * 8 + b"\x07x")], "the value .*id of 8 bytes.*as-confluent"),
         ([sent(b"\x00" * 8 + b"\x07x", None)], "the record key .*id of 8 bytes.*as-confluent"),
         ([replace(sent(KEY, b"\x02x"), headers=(("apicurio.value.globalId", b"1"),))], "header.*as-confluent"),

@@ -367,7 +367,7 @@ def test_any_subject_has_a_schema_and_an_unknown_one_none(tmp_path: Path, capsys
         subject(registry, "proto-value", "x", "PROTOBUF")
         with pytest.raises(InvalidInput, match="cannot be used"):
             of_subject(registry, "proto-value")
-    with pytest.raises(InvalidSettings, match=r"registry\.url names none"):
+    with pytest.raises(InvalidSettings, match=r"registry\.url is not set"):
         proposed_settings(Settings(), "orders-value", None)
 
 

@@ -65,16 +65,24 @@ def accept_schema(
     counts = contract.schema_versions.get(key, 1)
     versions = WriterSchemas(context.store, contract.making).read(key, counts)
     if not versions:
-        raise InvalidInput(f"schema {key}: the table has not stored it, so ingest takes it from the registry by itself")
+        raise InvalidInput(
+            f"schema {key}: the table has not stored it, so there is nothing to accept. Ingest looks it up in the registry "
+            "once a record names it"
+        )
     theirs = registry.schema(key)
     if theirs is None:
-        raise InvalidInput(f"schema {key}: the registry does not know it. Nothing was changed")
+        raise InvalidInput(
+            f"schema {key}: the registry does not know it. Nothing was changed. Register the schema, or correct registry.url"
+        )
     ours = versions[counts - 1].writer
     if ours is not None and theirs.same(ours):
-        raise InvalidInput(f"schema {key}: the registry has the stored one. Nothing was changed")
+        raise InvalidInput(f"schema {key}: the registry has the stored one, so nothing was changed")
     check_size(key, theirs)
     if key not in contract.schema_versions and len(contract.schema_versions) >= SCHEMAS_ACCEPTED_MAX:
-        raise InvalidInput(f"schema {key}: at most {SCHEMAS_ACCEPTED_MAX} schemas are accepted. Nothing was changed")
+        raise InvalidInput(
+            f"schema {key}: the table has accepted other schemas for {SCHEMAS_ACCEPTED_MAX} ids, the most that it can. Nothing "
+            "was changed"
+        )
     wanted = stored_schema(theirs, context.new_id(), {region.partition: at for region, at in since.items()})
 
     # Step 2
@@ -85,7 +93,8 @@ def accept_schema(
         again = [one.model_copy(update={"write_id": context.new_id()}) for one in versions[whole:counts] if dead]
         if version + len(again) >= SCHEMA_VERSIONS_MAX:
             raise InvalidInput(
-                f"schema {key}: at most {SCHEMA_VERSIONS_MAX} versions of it are stored. Nothing was changed"
+                f"schema {key}: no further version of it can be stored: at most {SCHEMA_VERSIONS_MAX} versions are. Nothing "
+                "was changed"
             )
         for following in [*again, wanted]:
             version += 1

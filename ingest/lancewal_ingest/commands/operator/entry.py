@@ -83,7 +83,7 @@ def _store(context: IngestContext, writer: LogWriter, entry: Entry) -> None:
         case FencedOut():
             raise entry.region.error(
                 OwnershipLost,
-                "another process took it over meanwhile; check `lancewal status` and run the command again",
+                "another process took it over during the command. Check `lancewal status`, and run the command again",
             )
         case Occupied(error=error):
             raise error

@@ -173,7 +173,8 @@ def _of_event(
             return ConnectorValue("unreadable")
     if not isinstance(row, dict):
         raise InvalidInput(
-            f"{record.at}: member after is no object, so the event has no row. The connector of MongoDB writes such events"
+            f"{record.at}: member 'after' is not an object, so the event has no row. The connector of MongoDB writes such "
+            "events, which no table can have"
         )
     before = members.get("before")
     full = letter == "u" and isinstance(before, dict)

@@ -74,12 +74,15 @@ class ConnectorSchemas:
         if key not in self._known:
             if self._schemas is None:
                 raise InvalidInput(
-                    "the records have the frame of a schema registry, and the setting registry.url names none"
+                    "the records have the frame of a schema registry, and registry.url is not set. Set it"
                 )
             found = self._schemas.read(key)
             writer = found[-1].writer if found else None
             if writer is None:
-                raise InvalidInput(f"the registry does not know schema {key}, which records name")
+                raise InvalidInput(
+                    f"the registry does not know schema {key}, which records name. Set registry.url to the registry of the "
+                    "producers"
+                )
             self._known[key] = _of_writer(writer)
         return self._known[key]
 
