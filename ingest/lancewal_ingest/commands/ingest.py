@@ -12,8 +12,8 @@ app = CommandApp(help="Consume Kafka and make rows durable.")
 def run(asked: TableAsked) -> None:
     """Run the ingest service until SIGTERM or SIGINT.
 
-    Needs `table.uri` and `kafka.bootstrap_servers`; everything else is in the table's contract.  Exit codes: 0 after an
-    orderly end, 2 if a person must change something, 3 if a restart may help.
+    Needs `table.uri` and `kafka.bootstrap_servers`.  The table's definition is in its contract, and all other settings
+    have defaults.  Exit codes: 0 after an orderly end, 2 if a person must change something, 3 if a restart may help.
 
     Example: lancewal ingest run -c lancewal.yaml
     """

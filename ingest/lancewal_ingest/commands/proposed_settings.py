@@ -6,12 +6,12 @@ topic.
 2. Each field becomes a column in the type of ``on_unknown_column: add``, or is a comment that says why not.  A field
    whose name no column can have gets another name for its column.
 3. The schema of record keys, in the subject ``...-key`` beside ``...-value``, gives the keys if its fields are columns.
-4. Of several messages in a schema the first one has the columns, and the file takes records of its name alone.
+4. If a schema has several messages, the first one gives the columns, and the table takes only records of that message.
 5. For a topic of Debezium's connector, the settings follow from the newest records (``connector_topic``).  Comments
    name settings of the connector that are missing or harmful.
-6. No secret of the settings is shown.  Nothing is written without a folder.  In a folder each topic that matches has a
-   file of its own, but for dead letters of another topic.  No file is overwritten.  A topic of which no table can be
-   made does not keep others from theirs.
+6. No secret of the settings is shown.  Without a folder, no file is written.  With a folder, each topic that matches
+   gets a file of its own, unless it has the dead letters of another topic.  No file is overwritten.  A topic for which
+   no table is possible gets no file, and the other topics get theirs.
 """
 
 from __future__ import annotations

@@ -111,7 +111,7 @@ class ConfluentSource:
         self.polled_at = self._clock.monotonic()
         """Monotonic time in seconds of the newest poll.  The group removes a member that does not poll."""
         self._told: tuple[dict[Region, Position], Callable[[bool], None]] | None = None
-        """Positions of the commit under way, and the callback for its end."""
+        """Positions of the commit under way, and the callback for its end; None if no commit is under way."""
         self._listener: PollListener | None = None
         self._renew_at: float | None = None
         """Monotonic seconds at which to make a new client, because the instance id is still taken."""

@@ -2,7 +2,8 @@
 
 Guarantees
  1. Nothing is changed: the consumer joins no group and commits nothing.
- 2. Each partition is read up to the end that it had when reading began, or ``KafkaUnavailable`` is raised.
+ 2. Each partition is read up to the end that it had when reading began.  ``KafkaUnavailable`` is raised if Kafka stops
+    answering before.
  3. A partition that cannot be read to its end is named in the result.  The others are still read.
  4. Letters that retention deletes meanwhile are passed over.
 """

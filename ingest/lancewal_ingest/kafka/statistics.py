@@ -24,10 +24,10 @@ class ClientFigures:
 
     connected_brokers: int
     round_trip_s: float
-    """Seconds of a request's round trip to the slowest broker, 99th percentile of the last ``INTERVAL_MS``; 0 without
-    requests."""
+    """Seconds of a request's round trip to the slowest broker, 99th percentile of the last interval
+    (``statistics.interval.ms``); 0 without requests."""
     throttle_s: float
-    """Longest time in seconds that a broker throttled this client in the last ``INTERVAL_MS``."""
+    """Longest time in seconds that a broker throttled this client in the last interval (``statistics.interval.ms``)."""
     request_failures_total: int
     """Requests that were not sent, not answered in time, or answered with unreadable bytes."""
     received_bytes_total: int

@@ -29,7 +29,7 @@ class OffsetCommits:
         self._reached: dict[Region, Position] = {}
         """Durable positions that are not committed yet."""
         self._told: dict[Region, Position] | None = None
-        """Positions of the commit under way."""
+        """Positions of the commit under way; None if no commit is under way."""
 
     def reached(self, region: Region, position: Position) -> None:
         """Note a partition's durable position, for the next commit."""

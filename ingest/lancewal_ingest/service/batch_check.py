@@ -4,8 +4,9 @@ The client unpacks a batch whole.  Only for zstd does it stop at ``receive.messa
 snappy the largest unpacked size follows from the topic's settings.
 
 Guarantees
- 1. With ``refuse`` nothing is consumed before the topic's settings are known to bound every batch that came since
-    they were made.  Afterwards the settings are checked every ``CONFIG_S``, and ``TopicUnsuitable`` ends the process.
+ 1. With ``refuse`` nothing is consumed before the topic's settings are known to bound the size of every batch that
+    came since these settings were made.  Afterwards they are checked every ``CONFIG_S``.  ``TopicUnsuitable`` ends the
+    process if they do not bound it.
  2. With ``warn`` there is one warning for each state of the topic's settings.
 """
 

@@ -76,7 +76,7 @@ class IngestMetrics(ServiceMetrics):
         """Names, other than current names of columns, that have a metric series of their own."""
         self.records = RecentRecords()
         self.append_failed: Problem | None = None
-        """Cause of the newest failed try to store a segment; None if every first try succeeded."""
+        """Cause of the newest failed try to store a segment; None if no try has failed since the start."""
         self.freshness_s: Mapping[Region, float] = {}
         """Freshness of each partition in seconds, as last reported."""
 

@@ -1,4 +1,4 @@
-"""Python's cyclic garbage collector in an ingest process: it starts at 50,000 new objects instead of at 700.
+"""Python's cyclic garbage collector in an ingest process: it starts at 50,000 new objects, far above Python's default.
 
 A poll creates about seventeen lists, tuples and similar objects for each partition.  They are not in cycles, and are
 freed once their segment is durable.  By default the collector visits all of them, and each record that they hold,
@@ -16,5 +16,6 @@ objects in garbage cycles would take a few MiB."""
 
 
 def look_at_new_objects_rarely() -> None:
-    """Raise the threshold at which Python's garbage collector examines new objects, for the rest of the process's life."""
+    """Raise the threshold at which Python's garbage collector examines new objects, for the rest of the process's
+    life."""
     gc.set_threshold(_NEW_OBJECTS, *gc.get_threshold()[1:])

@@ -6,12 +6,13 @@ seal or hand over therefore first waits for the job in flight.  No segment waits
 bundle.
 
 Guarantees
- 1. At most one segment is in flight.  Records consumed meanwhile go together into the next one (group commit).  It is
-    sent at most its linger after the last one, or as soon as ``segment_rows`` wait; then nothing more is consumed.
+ 1. At most one segment is in flight.  Records consumed meanwhile go together into the next one (group commit).  The
+    next one is sent when the linger time after the previous one has passed (``WorkerLimits.linger_s``), or as soon as
+    a full segment waits.  While a full segment waits, nothing more is consumed.
  2. A MemTable holds durable entries only.  A MemTable that can no longer be proven equal to durable state is dropped,
     and its region is opened again from the log or from Kafka.
  3. Consumption stops when all rows in memory reach the budget (``intake``).  If several MemTables share a batch, each
-    counts its part.  When one of them is given up, some rows stay in memory uncounted: at most those shared since all
+    counts its part.  When one of them is dropped, some rows stay in memory uncounted: at most those shared since all
     MemTables had batches of their own.  That is a 16th of the budget, at most 32 MiB, and one segment.
  4. While an operator holds it, the loop consumes nothing and goes on otherwise: it polls, opens, seals, flushes and
     hands over.
@@ -165,7 +166,8 @@ class IngestWorker:
         )
         self._fenced = False
         self._joined_at: float | None = None
-        """Monotonic seconds at which the group first assigned partitions, or none; None before."""
+        """Monotonic time in seconds of the group's first assignment since this process joined, even an empty one.  None
+        before that."""
         self._handed_over: Sequence[Region] = ()
         """Regions that ``drain`` handed over."""
         self._conflicting: Mapping[Region, RegionConflict] = {}

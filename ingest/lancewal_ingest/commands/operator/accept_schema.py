@@ -80,8 +80,8 @@ def accept_schema(
     check_size(key, theirs)
     if key not in contract.schema_versions and len(contract.schema_versions) >= SCHEMAS_ACCEPTED_MAX:
         raise InvalidInput(
-            f"schema {key}: the table has accepted other schemas for {SCHEMAS_ACCEPTED_MAX} ids, the most that it can. Nothing "
-            "was changed"
+            f"schema {key}: the table has accepted others for {SCHEMAS_ACCEPTED_MAX} ids, the most that it can. "
+            "Nothing was changed"
         )
     wanted = stored_schema(theirs, context.new_id(), {region.partition: at for region, at in since.items()})
 

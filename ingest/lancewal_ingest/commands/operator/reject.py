@@ -2,10 +2,10 @@
 them.
 
 Guarantees
- 1. The dead letter of each such record is acknowledged before its offset is durable, as under the policy
+ 1. The dead letter of each rejected record is acknowledged before its offset is durable, as under the policy
     ``dead-letter``.  If the contract's policy is ``ignore``, the record is passed over without a letter.  (A process
     with an older version of the contract may have stopped at such a record, or any process with ``ColumnUnknown``.)  A
-    good record under another form of keys has a letter under every policy.
+    record that is bad only for its key form has a letter under every policy.
  2. Records are rejected only from the region's durable position on, only if the record there cannot be a row of this
     region, and only up to the offset that the operator names.
  3. Each entry is the one that ingest would write under the policy ``dead-letter``: good records in between become rows.

@@ -1,7 +1,8 @@
 """Schemas that records of a connector name or hold: the fields of rows, and what Kafka Connect says about them.
 
 1. A schema of an envelope has the fields of the row within it.  Any other schema has the fields of the row itself.
-2. A field has the type of ``schema_fields``.  The names of Connect, and whether the column has a DEFAULT, stand beside it.
+2. Each field has its type by ``schema_fields``, Connect's name of that type, and whether the source's column has a
+   DEFAULT.
 3. ``InvalidInput`` if no table can have such rows, or the registry is not known or lacks the schema.
 """
 
@@ -150,7 +151,8 @@ def _enveloped(
 
 
 def _facts(fields: Any, named: str) -> tuple[Mapping[str, str], tuple[str, ...]]:
-    """Return Connect's names of the types of fields, and the fields with a DEFAULT.  ``named``: member with a field's name."""
+    """Return Connect's names of the types of fields, and the fields with a DEFAULT.  ``named``: member with a field's
+    name."""
     names, defaults = dict[str, str](), list[str]()
     for one in fields:
         if not isinstance(one, dict) or not isinstance(one.get(named), str):
@@ -174,7 +176,8 @@ def _types_of(field: Mapping[str, Any]) -> Iterator[object]:
 
 
 def _row_in(fields: Any) -> Any:
-    """Return the fields of rows within the text of an envelope in Avro: the record is written out where it comes first."""
+    """Return the fields of rows within the text of an envelope in Avro: the record is written out where it comes
+    first."""
     for one in fields:
         if one.get("name") in ("before", "after") and isinstance(one.get("type"), list):
             for branch in one["type"]:

@@ -1,7 +1,7 @@
 """The newest records of a topic, and the table that fits them if a connector has written them.
 
-Nothing is written, and no group is joined.  A partition that has no record, or whose records are trimmed meanwhile, is
-left out.  An error of the brokers is raised if no partition has a record.
+Nothing is written, and no group is joined.  A partition is left out if it has no record, if Kafka deletes its records
+meanwhile, or if its broker gives an error.  If no partition has a record, such an error is raised.
 """
 
 from __future__ import annotations

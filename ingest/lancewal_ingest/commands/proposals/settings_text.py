@@ -1,7 +1,7 @@
-"""Parts of a settings file as text: the columns for named types, and values in YAML.
+"""Parts of a settings file as text: columns for fields and their types, and values in YAML.
 
 1. A field whose name no column can have gets another name for its column, and the column names the field.
-2. A field that can be no column is left out, with why.
+2. A field that cannot be a column is named in a comment, with the reason.
 3. A text of a schema or record that is written into a comment cannot end the comment's line.
 """
 

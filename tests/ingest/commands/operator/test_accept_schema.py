@@ -198,7 +198,7 @@ def test_accepted_schemas_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     place.turns(worker, 4)
     place.registry.has = {SEVEN: OTHER, EIGHT: OTHER}
     place.accepts(SEVEN, {}, worker)
-    with pytest.raises(InvalidInput, match="other schemas for 1 ids"):
+    with pytest.raises(InvalidInput, match="others for 1 ids"):
         place.accepts(EIGHT, {}, worker)
     place.registry.has[SEVEN] = JSON
     assert place.accepts(SEVEN, {}, worker).schema_versions == {SEVEN: 3}
