@@ -36,12 +36,12 @@ def catalog_family(making: Making | None) -> Family:
 
 RECENT_S = 10.0
 KNOWN_FOR_S = 3600.0
-"""Seconds after which the newest version is looked for by a listing: versions after the known one may have been
-deleted."""
+"""Seconds since the last read after which the newest version is found by a listing.  Versions after the known one may
+have been deleted by then."""
 
 _CHECKSUM = re.compile(rb',"crc32c":([0-9]{1,10})\}\Z')
 _CHECKSUM_SIZE = 21
-"""Most bytes at the end that hold the checksum."""
+"""Number of bytes at the end of the text among which the checksum is looked for."""
 
 _Count = Annotated[int, Field(ge=0, le=2**63 - 1)]
 _Number = Annotated[int, Field(ge=-(2**63), le=2**63 - 1)]
@@ -67,15 +67,15 @@ class CoveredFile(StoredModel):
 
 
 class RunRegion(StoredModel):
-    """A region through which rows of a run came: its name, and the position up to which it was merged."""
+    """A region through which rows of a run came: its name, and the position up to which it was merged at that time."""
 
     name: str
     position: _Count
 
 
 class KeyRun(StoredModel):
-    """A key run (``run``).  An entry's ``file`` is an index into ``files``, its ``region`` an index into ``regions``.  The
-    parts are sorted by number."""
+    """A key run (``run``).  An entry's ``file`` is an index into ``files``, its ``region`` an index into ``regions``.
+    The parts are sorted by the numbers of their keys."""
 
     name: Word
     files: Annotated[tuple[CoveredFile, ...], FailFast()]
@@ -98,7 +98,7 @@ class KeyCatalog(StoredModel):
     format: Version1 = 1
     runs: Annotated[tuple[KeyRun, ...], FailFast()]
     write_id: Word
-    """Differs in every version: tells a lost reply from a lost race."""
+    """Id that differs in every version.  By it a process whose reply was lost sees whether it wrote the version."""
 
 
 EMPTY = KeyCatalog(runs=(), write_id="none")
@@ -139,9 +139,11 @@ Problem = Corrupt | StoreInconsistent | None
 
 
 class KeyCatalogs:
-    """Reader of a table's newest key catalog.  ``problem`` says why the newest catalog could not be read.
+    """Reader and writer of a table's key catalog.  ``problem`` says why the newest catalog could not be read; None:
+    it could.
 
-    Threads may share it.  Then it keeps the result of the last request, even if another thread saw a newer version.
+    Threads may share it.  The result of the request that ends last is kept, even if another thread saw a newer
+    version.
     """
 
     def __init__(self, store: ObjectStore, clock: Clock, making: Making | None) -> None:
@@ -156,7 +158,7 @@ class KeyCatalogs:
         return self._read()[0]
 
     def read_sound(self) -> KeyCatalog | None:
-        """Return the newest catalog; None if it cannot be read.  The result does not depend on other threads."""
+        """Return the newest catalog; None if it cannot be read.  Requests of other threads do not change the result."""
         catalog, problem = self._read()
         return catalog if problem is None else None
 
@@ -167,7 +169,7 @@ class KeyCatalogs:
             return self._lost(error), error
 
     def last(self) -> KeyCatalog:
-        """Return the catalog that was read last, without a request; empty if none was read."""
+        """Return the catalog that this object has read last, without a request; empty if it has read none."""
         known = self._known
         return EMPTY if known is None else known[1]
 
@@ -184,8 +186,10 @@ class KeyCatalogs:
     def swap(
         self, decide: Callable[[KeyCatalog], tuple[KeyRun, ...] | None], new_id: Callable[[], str]
     ) -> KeyCatalog | None:
-        """Write a catalog with the runs that ``decide`` returns, and return it.  Return None if ``decide`` returns
-        None, if the versions cannot be read, or if a newer release wrote the newest version.
+        """Write a new version of the catalog with the runs that ``decide`` returns for the newest one, and return it.
+
+        Return None if ``decide`` returns None, if the versions cannot be read, or if a newer release wrote the newest
+        version.  ``new_id`` makes the ``write_id``.
         """
 
         def decide_version(version: Version | None) -> KeyCatalog | None:
@@ -207,9 +211,11 @@ class KeyCatalogs:
         return outcome.value
 
     def _lost(self, error: StoreInconsistent | ObjectCorrupt) -> KeyCatalog:
-        """Forget what is known, so that the next look starts from a listing; return an empty catalog.
+        """Forget the known catalog, so that the next read starts from a listing.  Return an empty catalog.
 
-        Versions were deleted, the listing hides them, or an object is too large to be a catalog."""
+        The reason is that versions were deleted, that the listing hides them, or that an object is too large to be a
+        catalog.
+        """
         self._known = None
         self.problem = error
         return EMPTY

@@ -26,7 +26,7 @@ Numbers = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class CodedKeys:
-    """Coded keys, one number each.  ``texts`` (large_binary) is None if the numbers alone tell keys apart."""
+    """Coded keys, one number each.  ``texts`` (large_binary) has their bytes; None if equal numbers mean equal keys."""
 
     numbers: Numbers
     texts: pa.Array | None
@@ -39,7 +39,7 @@ class CodedKeys:
         return self.numbers.nbytes + (0 if self.texts is None else int(self.texts.nbytes))
 
     def take(self, places: npt.NDArray[np.int64]) -> CodedKeys:
-        """Return the keys at these indexes."""
+        """Return the keys at the indexes ``rows``."""
         texts = None if self.texts is None else self.texts.take(pa.array(places))
         return CodedKeys(self.numbers[places], texts)
 
@@ -64,8 +64,8 @@ def join_keys(parts: list[CodedKeys]) -> CodedKeys:
 
 
 def _texts(keys: pa.Table) -> pa.Array:
-    """Return the bytes of each key.  A single string or binary column gives its own bytes.  With several columns, each
-    value shows where it ends: its length comes first, or a semicolon last."""
+    """Return the bytes of each key.  A single string or binary column gives its own bytes.  With several columns,
+    each value shows where it ends: its length comes first, or a semicolon last."""
     columns = [_combined(column) for column in keys.columns]
     if len(columns) == 1 and not pa.types.is_boolean(columns[0].type):
         return _bytes(columns[0])
@@ -89,7 +89,7 @@ def _combined(column: pa.ChunkedArray) -> pa.Array:
 
 
 def _bytes(column: Column) -> Column:
-    """A string or binary array as large_binary."""
+    """Return a string or binary array as large_binary."""
     if pa.types.is_string(column.type):
         column = column.cast(pa.binary())
     return column.cast(pa.large_binary())

@@ -68,13 +68,14 @@ FIRST = "_first"
 NEXT = "_next"
 MERGED = "_merged"
 KEYS_FEW = 10_000
-"""Number of keys up to which conflicts count as single mistakes.  If more wait, producers key by something else than
-the primary key, and ingest stops partitions."""
+"""Number of keys up to which conflicts count as single mistakes.  If more keys wait, producers key by something other
+than the primary key, and ingest stops partitions."""
 KEYS_MAX = 4_000_000
-"""Most keys that may wait at a time.  Records that are durable before ingest has stopped need room beyond ``KEYS_FEW``:
-sealed generations of two partitions and more, a million rows each."""
+"""Most keys that may wait at a time.  There must be room for records that are durable before ingest has stopped:
+sealed generations of two or more partitions, a million rows each."""
 _BYTES_FEW = CONFLICTS_ROWS_BYTES_MAX // 4
-"""Bytes of rows that wait, as a limit like ``KEYS_FEW``, for wide rows."""
+"""Bytes of waiting rows up to which conflicts count as single mistakes.  With wide rows this limit is reached before
+``KEYS_FEW``."""
 _REGIONS_MAX = 100_000
 _LENGTH_BYTES = 8
 _FIELD_IDS = b"lancewal.field_ids"
@@ -116,12 +117,12 @@ class Conflicts:
 
     @cached_property
     def waiting_keys(self) -> pa.Table:
-        """Keys with waiting operations, each once."""
+        """Primary keys with waiting operations, each once."""
         return distinct(self.waiting.select(list(self.schema.primary_key)), self.schema)
 
     @property
     def regions(self) -> tuple[Region, ...]:
-        """Regions with waiting operations, or that own a key."""
+        """Regions that have waiting operations or own a key."""
         names = {name for part in (self.waiting, self.owners) for name in pc.unique(part[REGION]).to_pylist()}
         return tuple(sorted(map(region_named, names)))
 
@@ -129,7 +130,7 @@ class Conflicts:
     def stopped(self) -> tuple[Region, ...]:
         """Regions whose records ingest must not consume.
 
-        Regions with the most waiting keys are taken first, until all others together have few (``KEYS_FEW``).
+        The regions with the most waiting keys are stopped, until the others together have at most ``KEYS_FEW``.
         """
         counted = pc.value_counts(self.waiting[REGION]).to_pylist()
         counts = sorted(((one["counts"], one["values"]) for one in counted), key=lambda one: (-one[0], one[1]))
@@ -149,31 +150,31 @@ class Conflicts:
         return self.waiting.filter(pc.equal(self.waiting[REGION], region.name)).combine_chunks()
 
     def _gated(self, region: Region, wanted: RowSchema) -> pa.Table:
-        """Return the waiting operations of one region with the columns of the ``wanted`` contract; ``rows_as`` raises
-        if these differ."""
+        """Return the waiting operations of one region with the columns of the ``wanted`` contract.  If the contracts'
+        columns differ and no rule carries them over, ``rows_as`` raises."""
         return rows_as(self.waiting_of(region), self.schema, wanted, lambda: f"what waits of partition {region.name}")
 
     def owned_by(self, region: Region) -> pa.Table:
-        """Return the rows of ``owners`` that name one region."""
+        """Return the rows of ``owners`` in which this region is the owner."""
         return self.owners.filter(pc.equal(self.owners[REGION], region.name)).combine_chunks()
 
     def keys_of(self, region: Region) -> KeySet:
-        """Return the keys with waiting operations of the region, and the keys that the region owns."""
+        """Return the keys for which operations of the region wait, and the keys that the region owns."""
         names = list(self.schema.primary_key)
         both = [self.waiting_of(region).select(names), self.owned_by(region).select(names)]
         return KeySet(distinct(pa.concat_tables(both), self.schema))
 
     def wait_below(self, region: Region, keys: pa.Table, position: Position) -> Mask:
-        """Return a mask over ``keys``: True where records of the region below the position wait, so that the table does
-        not show them."""
+        """Return a mask over ``keys``: True where operations of the region from below ``position`` wait, so that the
+        table does not show them."""
         waiting = self.waiting_of(region)
         held = KeySet(waiting.select(list(self.schema.primary_key)))
         firsts = np.append(waiting[FIRST].to_numpy(), np.iinfo(np.int64).max)
         return np.asarray(firsts[held.places([keys[name] for name in held.names])] < position)
 
     def stand_of(self, keys: KeySet) -> Counter[str]:
-        """Count the waiting operations and the owners of these keys, as texts.  If two results are equal, nothing has
-        changed in between.
+        """Return the waiting operations and the owners of these keys, as counted texts.  If two results are equal,
+        nothing has changed between the calls.
         """
         found: Counter[str] = Counter()
         for part, columns in ((self.waiting, [OP, REGION, FIRST, NEXT]), (self.owners, [REGION])):
@@ -181,15 +182,20 @@ class Conflicts:
         return found
 
     def folded(self, region: Region, wanted: RowSchema, keys: KeySet | None = None) -> Folded:
-        """Return the waiting operations of one region, folded, with the columns of the ``wanted`` contract; with
-        ``keys``, only those on these keys."""
+        """Return the waiting operations of one region, folded, with the columns of the ``wanted`` contract.
+
+        ``keys``: only operations on these keys; None: all.
+        """
         found = self._gated(region, wanted)
         if keys is not None:
             found = found.filter(pa.array(keys.contains([found[name] for name in keys.names])))
         return fold_onto([], found, wanted)
 
     def with_waiting(self, region: Region, more: Folded, first: Position, next_: Position) -> Conflicts:
-        """Add later operations of a region, which lie between these positions, to the waiting ones."""
+        """Return the conflicts with later operations of a region added to the waiting ones.
+
+        The operations ``more`` lie between the positions ``first`` and ``next_``.
+        """
         keys = KeySet(more.keys(self.schema).combine_chunks())
         if not len(keys):
             return self
@@ -217,14 +223,15 @@ class Conflicts:
         return replace(self, owners=pa.concat_tables([left, added]).combine_chunks())
 
     def decided(self, source: MergedFrom, keys: pa.Table) -> Conflicts:
-        """Return the conflicts after a decision: no operation on these keys waits, and this region owns the keys."""
+        """Return the conflicts after a person's decision: no operation on these keys waits, and this region owns the
+        keys."""
         left = self.waiting.filter(pa.array(~_are(self.waiting, KeySet(keys.combine_chunks()))))
         return replace(self, waiting=left.combine_chunks()).with_owner(source, keys)
 
     def that_counts(self, counts: Counts) -> Conflicts:
-        """Return the conflicts without decided keys whose owner no longer counts under the contract.
+        """Return the conflicts without keys that were decided and whose owner no longer counts under the contract.
 
-        Records of such a key may come through any region.
+        Records of such a key may come through any region.  ``counts``: see ``origin``.
         """
         waits = KeySet(self.waiting_keys)
         counting = _owners_count(self.owners, counts)
@@ -233,8 +240,9 @@ class Conflicts:
 
 
 class ConflictKeys:
-    """Keys in conflict, waiting or decided, without those whose owner no longer counts (``that_counts``).  Operations on
-    these keys through another region than the owner are not applied to the table.
+    """Keys in conflict, waiting or decided, without those whose owner no longer counts (``that_counts``).
+
+    The table does not get operations on these keys that came through another region than the owner.
     """
 
     def __init__(self, conflicts: Conflicts, counts: Counts) -> None:
@@ -249,7 +257,7 @@ class ConflictKeys:
         return len(self._waiting)
 
     def left_out(self, region: Region, keys: pa.Table) -> Mask:
-        """Return a mask over ``keys``: True where an operation of this region is left out of the table."""
+        """Return a mask over ``keys``: True where the table does not get an operation of this region on the key."""
         columns = [keys[name] for name in self._owned.names]
         places = self._owned.places(columns)
         others = np.append(self._owners != region.name, False)
@@ -415,7 +423,8 @@ def _is_of(rows: pa.Table, region: Region) -> Mask:
 def _owners_count(owners: pa.Table, counts: Counts) -> Mask:
     """Return a mask over ``owners``: True where the owner's region still counts (guarantee 1 of ``origin``).
 
-    ``counts`` is called once for each region and position."""
+    ``counts`` is called once for each distinct region and position.
+    """
     known: dict[tuple[str, int], bool] = {}
     found = np.zeros(owners.num_rows, np.bool_)
     for at, (name, position) in enumerate(zip(owners[REGION].to_pylist(), owners[MERGED].to_pylist(), strict=True)):

@@ -1,4 +1,5 @@
-"""Rows that an index of vectors cannot take, named by their keys."""
+"""Rows that an index of vectors cannot take, because a vector's squared length is beyond float32.  They are named by
+their keys."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ KEYS_SHOWN = 5
 
 
 def row_keys(pinned: PinnedTable, addresses: Sequence[int], primary_key: Sequence[str]) -> tuple[str, ...]:
-    """Return the keys of the first few rows, as texts; empty if a compaction has moved the rows meanwhile."""
+    """Return the keys of the first few of these rows, as texts; empty if a compaction has moved the rows since."""
     try:
         found = pinned.take(pa.array(np.array(addresses[:KEYS_SHOWN], np.uint64)), primary_key)
     except VersionGone:

@@ -40,10 +40,11 @@ from lancewal_core.table.protocol import Fragment, PinnedTable, key_file
 
 Places = npt.NDArray[np.int64]
 _SIDE_BY_SIDE_KEYS = 50_000
-"""Number of keys below which one thread looks them up: the steps are so short that several threads would wait for each
-other."""
+"""Number of keys below which one thread looks them up.  The steps are so short that several threads would wait for
+each other."""
 _FETCHED_ALONE = 2
-"""Most unopened parts that one thread fetches.  More parts are fetched side by side, however few the keys."""
+"""Most parts that one thread reads from the store one after the other.  More parts are read concurrently, however few
+the keys."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,14 +54,15 @@ class RowsOfKeys:
     rows: Places
     """Physical rows."""
     places: Places
-    """Indexes of their keys into the sought keys."""
+    """For each row, the index of its key in the keys sought."""
     partitions: Partitions | None = None
-    """Partitions through which the keys came; None if the caller did not ask for them."""
+    """For each row, the partition through which its key came; None if the caller did not ask for them."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeyRows:
-    """Result of ``find``.  ``faults`` says why files that should be covered are not."""
+    """Result of ``find``.  ``uncovered``: ids of the fragments that must be scanned.  ``faults``: why the index does
+    not cover files that it should."""
 
     covered: Mapping[int, RowsOfKeys]
     """Rows that were found, by fragment id; a fragment without such a row is left out."""
@@ -75,13 +77,15 @@ class KeyIndex:
     catalogs: KeyCatalogs
     parts: PartSource
     tasks: Tasks | None = None
-    """Tasks that look at parts side by side, if there are enough keys or parts.  With None, parts are looked at one
-    after the other."""
+    """Tasks that look keys up in parts concurrently, if there are enough keys or parts.  With None, parts are read
+    one after the other."""
     broken: dict[str, str] = field(default_factory=dict)
 
     def find(self, pinned: PinnedTable, keys: pa.Table, counts: Counts | None = None) -> KeyRows:
-        """Return the rows of ``pinned`` whose key is in ``keys``; a place is a row number in ``keys``.  With
-        ``counts``, the partitions of the keys are returned too."""
+        """Return the rows of ``pinned`` whose key is in ``keys``.  ``RowsOfKeys.places`` are row numbers in ``keys``.
+
+        With ``counts`` (see ``origin``), the partitions of the keys are returned too.
+        """
         # Step 1
         fragments = fragments_by_file(pinned, keys.column_names)
         catalog = self.catalogs.recent()
@@ -109,14 +113,16 @@ class KeyIndex:
         return KeyRows(rows, left, self._faults(catalog))
 
     def bring(self, keys: pa.Table) -> None:
-        """Load in advance the recent catalog, and its parts that ``find`` will read for these keys."""
+        """Read in advance the recent catalog, and the parts of its runs that ``find`` will read for these keys."""
         sought = SoughtKeys(code_keys(keys))
         runs = self.sound(self.catalogs.recent())
         find_in_runs(runs, self.parts, sought, self.tasks)
 
     def covers_all(self, pinned: PinnedTable, names: Sequence[str], *, local: bool) -> bool:
-        """Return whether ``find`` would need neither a scan nor a request for this version.  With ``local``, parts are
-        local files and need not be open.  Otherwise the catalog is the one that was read last.
+        """Return whether ``find`` would need neither a scan nor a request for this version.
+
+        With ``local``, parts are local files and need not be open, and the catalog may be read.  Otherwise the
+        catalog is the one that was read last, without a request.
         """
         fragments = fragments_by_file(pinned, names)
         counting = _counting(self.sound(self.catalogs.recent() if local else self.catalogs.last()), fragments)
@@ -125,7 +131,7 @@ class KeyIndex:
         return at_hand and all(f.fragment_id in covered for f in pinned.fragments())
 
     def sound(self, catalog: KeyCatalog) -> list[KeyRun]:
-        """Return the runs of a catalog that are not in ``broken``."""
+        """Return the runs of a catalog that can be read as far as this process knows: those not in ``broken``."""
         return [run for run in catalog.runs if run.name not in self.broken]
 
     def _faults(self, catalog: KeyCatalog) -> tuple[str, ...]:
@@ -134,7 +140,7 @@ class KeyIndex:
 
 
 def fragments_by_file(pinned: PinnedTable, names: Sequence[str]) -> dict[str, list[Fragment]]:
-    """Return, by data file, the fragments in which that file holds all columns ``names``."""
+    """Return the fragments of each data file that has all columns ``names`` of these fragments."""
     ids = [i for name in names for i in pinned.field_ids[name]]
     found: dict[str, list[Fragment]] = {}
     for fragment in pinned.fragments():
@@ -155,9 +161,8 @@ def covered_files(runs: Sequence[KeyRun], fragments: Mapping[str, Sequence[Fragm
 
 
 def _counting(runs: Sequence[KeyRun], fragments: Mapping[str, Sequence[Fragment]]) -> list[tuple[KeyRun, list[int]]]:
-    """Return the runs to read, each with the indexes, in the run's list of files, of the files to use.  Each file is
-    used in the first run that covers
-    it."""
+    """Return the runs to read, each with the files to use it for, as indexes into the run's list of files.  For each
+    file the first run that covers it is used."""
     seen: set[str] = set()
     found: list[tuple[KeyRun, list[int]]] = []
     for run in runs:
@@ -171,7 +176,7 @@ def _counting(runs: Sequence[KeyRun], fragments: Mapping[str, Sequence[Fragment]
 def find_in_runs(
     runs: Sequence[KeyRun], source: PartSource, sought: SoughtKeys, tasks: Tasks | None = None
 ) -> list[FoundEntries | Corrupt]:
-    """Return for each run all entries of the keys sought, or the fault of one of its parts."""
+    """Return for each run all entries of the keys sought; if one of its parts cannot be read, the error instead."""
 
     def look(part: KeyPart) -> FoundEntries | Corrupt:
         return or_corrupt(lambda: find_in_part(source.open(part), sought))
@@ -185,7 +190,7 @@ def find_in_runs(
 
 
 def _of_run(run: KeyRun, parts: Sequence[FoundEntries | Corrupt]) -> FoundEntries | Corrupt:
-    """Return the entries of all parts of a run, joined, or the first fault of a part."""
+    """Return the entries that a run has in all its parts, joined; if a part cannot be read, the first error instead."""
     nothing = np.zeros(0, np.uint32)
     found = [FoundEntries(np.zeros(0, np.int64), nothing, nothing, np.zeros(0, np.int32))]
     for part in parts:
@@ -214,7 +219,7 @@ def _collect(
     counts: Counts | None,
     found: dict[int, list[RowsOfKeys]],
 ) -> None:
-    """Add to ``found`` the entries of a run as rows of fragments.  ``files``: places of the run's files to use."""
+    """Add to ``found`` the entries of a run as rows of fragments.  ``files``: indexes of the run's files to use."""
     partitions: Partitions | None = None
     if counts is not None:
         # The last one stands for the place -1.

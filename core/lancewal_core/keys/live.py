@@ -1,7 +1,7 @@
-"""Live rows of a table version that have given keys: by the key index, and by a scan of fragments that it does not
-cover.
+"""Live rows of a table version that have given keys.
 
-Merges, loads, previews of merges, and checks for keys in conflict use this.
+The key index finds them, and a scan of the fragments that the index does not cover.  Merges, loads, previews of
+merges, and checks for keys in conflict use this.
 """
 
 from __future__ import annotations
@@ -15,13 +15,15 @@ from lancewal_core.rows.key_set import KeySet
 from lancewal_core.table.protocol import PinnedTable
 
 _TABLE_ROWS = 1 << 24
-"""Largest row number up to which live rows are found with a byte for each row, in half the time; above it, by
-sorting."""
+"""Largest row number up to which live rows are found with a table of one byte a row, in half the time.  Above it they
+are found by sorting."""
 
 
 def find_live(pinned: PinnedTable, keys: KeySet, found: KeyRows) -> dict[int, RowsOfKeys]:
-    """Return the live rows by fragment id.  ``found`` is the answer of the key index for these keys in this version.  A
-    key may be found more than once."""
+    """Return the live rows with the keys, by fragment id.
+
+    ``found`` is what the key index found for these keys in this version.  A key may have several rows.
+    """
     live = {fragment_id: live_rows(pinned, fragment_id, rows) for fragment_id, rows in found.covered.items()}
     if found.uncovered:
         scanned = find_keys(pinned, keys, found.uncovered)  # at once: each call may build tables of the keys anew
@@ -40,8 +42,8 @@ def live_rows(pinned: PinnedTable, fragment_id: int, rows: RowsOfKeys) -> RowsOf
 
 
 def scan_fragment(pinned: PinnedTable, keys: KeySet, fragment_id: int) -> RowsOfKeys:
-    """Return the live rows of one fragment with these keys, by a scan.  The places in the result are places in
-    ``keys``."""
+    """Return the live rows of one fragment with these keys, found by a scan.  ``places`` of the result are indexes
+    into ``keys``."""
     found = find_keys(pinned, keys, [fragment_id])
     return _in_fragment(found, np.ones(len(found.places), np.bool_))
 

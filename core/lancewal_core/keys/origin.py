@@ -1,20 +1,21 @@
-"""The region through which a key came, for tables whose rows cannot tell (``Contract.rows_tell_partition``).
+"""The region through which a key came, for tables whose rows do not tell it (``Contract.rows_tell_partition``).
 
-If a row tells its partition, one key has one region by construction.  Otherwise (``format.key: bytes``
-or ``json``, ``partitioner: none``) producers may put a record anywhere.  If its place does not follow from the primary
-key, one primary key comes through two partitions, and Kafka does not order these.  So the region of a row is remembered,
-and compared wherever two rows of a key meet.  Different regions are a ``RegionConflict``.
+If a row tells its partition, each key has one region by construction.  Otherwise (``partitioner: none``, or
+``format.key: bytes``, ``json`` or a format with schemas) producers may put a record anywhere.  If the partition does
+not follow from the primary key, records of one primary key come through two partitions, and Kafka does not order
+these.  So the region of a row is remembered, and compared where another row of the key comes.  Different regions are
+a ``RegionConflict``.
 
 Guarantees
- 1. A remembered region *counts*, which means that it is compared.  It stops counting when the topic's partitions change
-    (``alter --partitions``), if the row was merged by then, or when another topic takes the place (``alter --topic-id``).
+ 1. A remembered region *counts* if it is compared.  It stops counting when the topic's partitions change (``alter
+    --partitions``), if the row was merged by then, or when another topic takes the place (``alter --topic-id``).
     After such a change a key may come through another region.
- 2. Only remembered regions conflict.  A row whose region is lost, or that never came through Kafka, conflicts with no
-    other.
+ 2. Only remembered regions conflict.  A row whose region is lost, or that never came through Kafka, conflicts with
+    no other.
 
 Each remembered region has a *position*: the one up to which the region was merged when the row came into the table.
-This position is above the row's own offset.  It is at or below the positions that an ``alter`` recorded exactly if the
-row was merged by then.
+This position is above the row's own offset.  It is at or below the positions that an ``alter`` recorded exactly if
+the row was merged by then.
 """
 
 from __future__ import annotations
@@ -33,25 +34,25 @@ from lancewal_core.rows.fold import key_codes
 from lancewal_core.table.contract import Contract
 
 NOT_KNOWN = -1
-"""Marks a row whose region is not known, or does not count any more."""
+"""Value for a row whose region is not known, or no longer counts."""
 
 Partitions = npt.NDArray[np.int32]
 
 
 @dataclass(frozen=True, slots=True)
 class MergedFrom:
-    """A region, and the position up to which it was merged."""
+    """A region, and the position up to which it was merged when a row came into the table."""
 
     region: Region
     position: Position
 
 
 Counts = Callable[[MergedFrom], int]
-"""Function from a region to its partition if the region still counts (guarantee 1), else to ``NOT_KNOWN``."""
+"""Function that returns a region's partition if the region still counts (guarantee 1), else ``NOT_KNOWN``."""
 
 
 def counting(contract: Contract) -> Counts:
-    """Return the function that tells which remembered regions count under a contract (guarantee 1)."""
+    """Return the function that tells which remembered regions count under the contract (guarantee 1)."""
 
     def partition(source: MergedFrom) -> int:
         region, ended = source.region, contract.altered_at
@@ -65,10 +66,10 @@ def counting(contract: Contract) -> Counts:
 
 
 class RegionList:
-    """The regions of a key run.  Entries of the run refer to a region by its index.
+    """Regions of a key run, in the order of the run's list.  Entries of the run refer to a region by its index.
 
-    The list stays short.  A region is in it at most twice: once with a position that counts under the contract, once
-    with one that does not.  Each time the highest position is kept.
+    The list stays short.  A region is in it at most twice: with the highest position that counts under the contract,
+    and with the highest one that does not.
     """
 
     def __init__(self, counts: Counts) -> None:
@@ -97,15 +98,16 @@ class RegionList:
 
 @dataclass(frozen=True, slots=True)
 class Meeting:
-    """Keys that came through two partitions: how many, and the partitions of the first."""
+    """Keys that came through two partitions: their number, and the two partitions of the first such key."""
 
     keys: int
     partitions: tuple[int, int]
 
 
 def meeting(keys: pa.Table, partitions: Partitions) -> Meeting | None:
-    """Return how many keys came through two partitions, and the partitions of the first such key; None if there are
-    none.  Keys of one partition must be distinct.
+    """Return the keys that came through two partitions; None if there are none.
+
+    ``partitions`` has the partition of each row of ``keys``.  No two rows of one partition may have the same key.
     """
     codes = key_codes(keys)
     if int(codes.max(initial=-1)) + 1 == len(codes):
@@ -119,8 +121,8 @@ def meeting(keys: pa.Table, partitions: Partitions) -> Meeting | None:
 def conflict(topic: str, met: Meeting, what: str, way_on: str, **where: object) -> RegionConflict:
     """Return the error for keys that came through two partitions.
 
-    ``what`` ends the sentence about the key that begins with "it".  ``way_on`` is advice for a person.  ``where`` has
-    further fields.  The key itself is never named, because it is user data.
+    ``what`` follows the word "it" in a sentence about the key.  ``way_on`` is advice for a person.  ``where`` has
+    further fields of the error.  The key itself is never named, because it is user data.
     """
     first, second = met.partitions
     return RegionConflict(

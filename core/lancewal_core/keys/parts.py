@@ -33,17 +33,17 @@ from lancewal_core.store.object_store import ObjectStore
 
 _CHUNK = 1 << 20
 _MAPS_MAX = 512
-"""Most parts that are open at a time: those of some hundred million rows."""
+"""Most parts that are open at a time.  So many parts have some hundred million rows."""
 
 
 class PartSource(Protocol):
     def open(self, part: KeyPart) -> Entries:
-        """Return the entries of a part.  Raises ``ObjectMissing`` or ``ObjectCorrupt`` if it cannot be read as it was
-        written.
+        """Return the entries of a part.  Raises ``ObjectMissing`` or ``ObjectCorrupt`` if they cannot be read as they
+        were written.
         """
 
     def at_hand(self, part: KeyPart) -> bool:
-        """Return whether the part is open already, so that ``open`` has nothing to read."""
+        """Return whether the part is open already, so that ``open`` reads nothing."""
 
     def keep(self, part: KeyPart, data: bytes) -> None:
         """Cache the bytes of a part that this process has just stored."""
@@ -60,9 +60,9 @@ class MappedParts:
         self._open: OrderedDict[str, tuple[KeyPart, Entries]] = OrderedDict()
         self._held = 0
         self._lock = Lock()
-        """Lock of the fields above.  It is never held during a call outside."""
+        """Lock of the fields above.  It is not held during calls of the store or the system."""
         self._turns: WeakValueDictionary[str, Lock] = WeakValueDictionary()
-        """Locks by part, held while the part is opened.  A lock goes with its last user."""
+        """Locks by part, each held while the part is opened.  A lock is removed with its last user."""
 
     def open(self, part: KeyPart) -> Entries:
         with self._lock:
@@ -141,7 +141,8 @@ class MappedParts:
 
 
 def fetch(store: ObjectStore, part: KeyPart) -> bytes:
-    """Return a part's bytes from the store.  Raises ``ObjectMissing`` or ``ObjectCorrupt`` if they are not as written."""
+    """Return a part's bytes from the store.  Raises ``ObjectMissing`` or ``ObjectCorrupt`` if they cannot be had as
+    they were written."""
     data = store.get(part.object)
     if data is None:
         raise _missing(part)

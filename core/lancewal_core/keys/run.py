@@ -36,7 +36,7 @@ PART_ENTRIES = 524_288
 """Entries of one part.  Each takes 16 bytes in addition to the key's own bytes, so a part has about 8 MB."""
 
 _SCANNED = 16
-"""Most entries per sought key for which looking at all entries is faster."""
+"""Up to so many entries for each key sought, looking at all entries is faster than searching for each key."""
 
 NO_REGION = -1
 
@@ -53,11 +53,12 @@ class Entries:
     rows: Rows
     """Physical rows."""
     files: Rows
-    """Data files, as indexes into the run's list of files."""
+    """Data file of each entry, as an index into the run's list of files."""
     regions: Regions | None = None
-    """Regions, as indexes into the run's list of regions; None if no region is known."""
+    """Region of each entry, as an index into the run's list of regions; None if no region is known."""
     steps: Places | None = None
-    """Steps of the numbers (``sorted_search``), only in a part that was read and is to be searched."""
+    """Every so many-th number of the keys, for ``sorted_search``; only in a part that was read and is to be searched.
+    """
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -71,7 +72,7 @@ class Entries:
         )
 
     def kept(self, wanted: npt.NDArray[np.bool_]) -> Entries:
-        """Return the entries where ``wanted`` is True."""
+        """Return the entries where the mask ``wanted`` is True."""
         at = np.flatnonzero(wanted)
         regions = None if self.regions is None else self.regions[at]
         return Entries(self.keys.take(at), self.rows[at], self.files[at], regions)
@@ -82,7 +83,7 @@ class FoundEntries:
     """Entries that have one of the keys sought, as parallel arrays."""
 
     places: Places
-    """Indexes of the keys into the sought keys."""
+    """For each entry found, the index of its key in the keys sought."""
     files: Rows
     rows: Rows
     regions: Regions
@@ -112,7 +113,7 @@ def _regions(part: Entries) -> Regions:
 
 
 def cut(entries: Entries, size: int = PART_ENTRIES) -> Iterator[Entries]:
-    """Yield parts of about ``size`` entries; equal numbers stay together."""
+    """Yield the entries in parts of about ``size`` entries.  Entries with equal numbers are in one part."""
     numbers = entries.keys.numbers
     start = 0
     while start < len(entries):
@@ -172,7 +173,7 @@ def _entries(data: pa.Buffer) -> Entries:
 
 
 class SoughtKeys:
-    """Keys to be looked up, sorted once for all parts.  ``places`` are their indexes in the caller's order."""
+    """Keys to be looked up, sorted once for all parts.  ``places`` are the keys' indexes in the caller's order."""
 
     def __init__(self, keys: CodedKeys) -> None:
         self.places: Places = np.argsort(keys.numbers)
@@ -180,17 +181,17 @@ class SoughtKeys:
         self._filter: NumberFilter | None = None
 
     def any_in(self, first: int, last: int) -> bool:
-        """Return whether a key has a number from ``first`` to ``last``."""
+        """Return whether one of the keys has a number from ``first`` to ``last``."""
         start, end = self.span(first, last)
         return start < end
 
     def span(self, first: int, last: int) -> tuple[int, int]:
-        """Return the range of places of keys with numbers from ``first`` to ``last``."""
+        """Return the range of indexes, in the sorted keys, of those with numbers from ``first`` to ``last``."""
         numbers = self.keys.numbers
         return int(np.searchsorted(numbers, first, side="left")), int(np.searchsorted(numbers, last, side="right"))
 
     def may_hold(self, numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-        """Return a mask that is True for all numbers of the keys, and False for most others."""
+        """Return a mask over ``numbers``: True for every number that one of the keys has, and False for most others."""
         if self._filter is None:
             self._filter = NumberFilter(self.keys.numbers)  # made whole first: another thread may look
         return self._filter.may_hold(numbers)
@@ -222,8 +223,8 @@ def find_in_part(part: Entries, sought: SoughtKeys) -> FoundEntries:
 
 
 def _equal(some: npt.NDArray[np.int64], ascending: npt.NDArray[np.int64], first: Places) -> tuple[Places, Places]:
-    """Return all pairs of places with equal numbers.  ``first`` are the places in ``ascending`` where the pairs begin,
-    if any."""
+    """Return all pairs of indexes with equal numbers in both arrays.  ``first``: for each of ``some``,
+    the first index in ``ascending`` whose number is not lower."""
     nothing = np.zeros(0, np.int64)
     if not len(ascending):
         return nothing, nothing

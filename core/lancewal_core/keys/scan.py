@@ -19,15 +19,15 @@ from lancewal_core.table.protocol import ROW_ADDRESS, PinnedTable
 
 @dataclass(frozen=True, slots=True)
 class FoundRows:
-    """Rows as parallel arrays: their addresses, and the indexes of their keys into the ``KeySet``."""
+    """Rows as parallel arrays: their addresses, and the indexes of their keys in the ``KeySet``."""
 
     addresses: npt.NDArray[np.uint64]
     places: npt.NDArray[np.int64]
 
 
 def find_keys(pinned: PinnedTable, keys: KeySet, fragment_ids: Sequence[int] | None = None) -> FoundRows:
-    """Return the live rows whose key is in ``keys``, in all fragments or in ``fragment_ids``.  A key may be found more
-    than once."""
+    """Return the live rows whose key is in ``keys``, in all fragments or in ``fragment_ids``.  A key may have several
+    rows."""
     addresses: list[npt.NDArray[np.uint64]] = [np.zeros(0, np.uint64)]
     places: list[npt.NDArray[np.int64]] = [np.zeros(0, np.int64)]
     if len(keys):
@@ -42,7 +42,7 @@ def find_keys(pinned: PinnedTable, keys: KeySet, fragment_ids: Sequence[int] | N
 
 
 def groups(batches: Iterator[pa.RecordBatch], rows: int, nbytes: int = 64 << 20) -> Iterator[pa.Table]:
-    """Yield batches gathered into tables of at least ``rows`` rows or ``nbytes`` bytes, except the last one."""
+    """Yield the batches' rows in tables of at least ``rows`` rows or ``nbytes`` bytes; the last table may be smaller."""
     gathered: list[pa.RecordBatch] = []
     count = size = 0
     for batch in batches:

@@ -11,26 +11,26 @@ E = TypeVar("E", bound=LancewalError)
 
 TableUuid = NewType("TableUuid", str)
 Making = NewType("Making", str)
-"""Id drawn when a table is made at its place, by ``create`` or ``attach``.  A table that is dropped and made again has
-another making."""
+"""Id drawn when a table is made at its place, by ``create`` or ``attach``.  A table that is dropped and made again
+has another one."""
 TopicId = NewType("TopicId", str)
 SchemaKey = NewType("SchemaKey", str)
 """Name by which values call the schema they were written under: ``id-`` and the registry's number, or ``guid-`` and a UUID."""
 LogId = NewType("LogId", str)
-"""The WAL of one ingest process incarnation and table."""
+"""Id of the WAL that one ingest process writes for one table.  A process that starts again begins a new log."""
 OwnerId = NewType("OwnerId", str)
 Sequence = NewType("Sequence", int)
 """Number of a segment in its log, from 0, without holes."""
 Position = NewType("Position", int)
-"""Next Kafka offset to read.  The only form in which offsets are stored."""
+"""The next offset to read in a Kafka partition."""
 Generation = NewType("Generation", int)
-"""Number of a generation: one life of a MemTable, from 1 in each region."""
+"""Number of a generation, the rows of one MemTable; counted from 1 in each region."""
 TableVersion = NewType("TableVersion", int)
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Region:
-    """One topic-partition of one table."""
+    """One partition of one topic, for one table."""
 
     topic: str
     topic_id: TopicId
@@ -46,26 +46,28 @@ class Region:
 
     @property
     def place(self) -> dict[str, object]:
-        """Topic and partition, as fields of errors and reports."""
+        """Topic and partition, as fields of an error or a report."""
         return {"topic": self.topic, "partition": self.partition}
 
     def error(self, kind: type[E], message: str, **where: object) -> E:
-        """Make an error about the region: its message begins with the region's name, and it carries the name."""
+        """Return an error about the region: its message begins with the region's name, and it carries the name."""
         return kind(f"region {self.name}: {message}", region=self.name, **where)
 
     def partition_error(self, kind: type[E], message: str, **where: object) -> E:
-        """Make an error about the partition in Kafka: its message begins with topic and partition, and it carries both."""
+        """Return an error about the partition in Kafka: its message begins with topic and partition, and it carries
+        both."""
         return kind(f"topic {self.topic} partition {self.partition}: {message}", **self.place, **where)
 
     def record_error(self, kind: type[E], offset: int, message: str, **where: object) -> E:
-        """Make an error about a record: its message begins with topic, partition and offset, and it carries all three."""
+        """Return an error about a record: its message begins with topic, partition and offset, and it carries all
+        three."""
         place = f"topic {self.topic} partition {self.partition} offset {offset}"
         return kind(f"{place}: {message}", **{**where, **self.place, "offset": offset})
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Page:
-    """Name of a state page: the object with the states of some regions of one topic.
+    """Name of a state page, the object with the states of some regions of one topic.
 
     Page ``number`` has the partitions from n * number to n * (number + 1) - 1, where n is the contract's
     ``regions_per_page``.
@@ -75,7 +77,7 @@ class Page:
     topic_id: TopicId
     number: int
     making: Making | None
-    """The table's making; None for a table from before makings."""
+    """The table's making; None for a table of a release that had no makings."""
 
     @staticmethod
     def of(region: Region, regions_per_page: int, making: Making | None) -> Page:
@@ -88,6 +90,6 @@ def position_after(offset: int) -> Position:
 
 
 def topic_id(text: str) -> TopicId:
-    """Return a topic id in the form of ``kafka-topics --describe``, from that form or from ``str(Uuid)`` of the Python
-    client."""
+    """Return a topic id as ``kafka-topics --describe`` prints it.  ``text`` is that form, or ``str(Uuid)`` of the
+    Python client."""
     return TopicId(text.rstrip("=").replace("+", "-").replace("/", "_"))

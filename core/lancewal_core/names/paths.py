@@ -39,42 +39,42 @@ from lancewal_core.names.words import FORM, SCHEMA_KEY_FORM, TOPIC_MAX, WORD_MAX
 ROOT = "_lancewal/"
 """Folder for all state of lancewal, below the table's root."""
 DATA = "data/"
-"""Folder of Lance's data files; a flush's rows are written here."""
+"""Folder of Lance's data files, which also has the row files of flushes."""
 DELETIONS = "_deletions/"
-"""Lance's deletion files."""
+"""Folder of Lance's deletion files."""
 INDICES = "_indices/"
 TRANSACTIONS = "_transactions/"
 VERSIONS = "_versions/"
-"""Lance's manifests, one per version."""
+"""Folder of Lance's manifests, one for each table version."""
 REFS = "_refs/"
-"""Lance's names of branches and tags."""
+"""Folder in which Lance keeps the names of branches and tags."""
 BRANCH_REFS = f"{REFS}branches/"
-"""Lance's names of branches, one object each."""
+"""Folder in which Lance keeps the names of branches, one object each."""
 TAG_REFS = f"{REFS}tags/"
 TREE = "tree/"
-"""Lance's branches, a folder each."""
+"""Folder of Lance's branches, each in a folder of its own."""
 LANCE_FOLDERS = (DATA, DELETIONS, INDICES, TRANSACTIONS, VERSIONS, REFS, TREE)
 MADE = f"{ROOT}made/"
-"""Folder that has a sub-folder for each making."""
+"""Folder that has a sub-folder for each making of a table."""
 SUBSCRIPTIONS = f"{ROOT}subscriptions/"
-"""Folder of the subscriptions of all makings: readers write nothing outside."""
+"""Folder of the subscriptions of all makings.  Readers write nowhere else."""
 CONFLICTS = f"{ROOT}conflicts/"
 """Folder of the objects that hold keys in conflict."""
 PARCELS = f"{ROOT}parcels/"
-"""Folder of parcels, which carry tasks to executors."""
+"""Folder of parcels: objects that carry the tasks of a job to Spark's executors."""
 KEY_PARTS = f"{ROOT}keys/parts/"
 WAL = f"{ROOT}wal/"
-"""Folder of all logs."""
+"""Folder of all logs of the write-ahead log."""
 FLUSHES = f"{ROOT}flushes/"
 """Folder of all flushes."""
 CATALOG = f"{ROOT}catalog/"
-"""Folder of all entries and cuts."""
+"""Folder, below a catalog's root, of the list of tables and of the cuts."""
 CATALOG_TABLES = f"{CATALOG}tables/"
-"""Folder of the versions of the list of tables."""
+"""Folder of the versions of a catalog's list of tables."""
 KEPT_CUTS = f"{CATALOG}kept-cuts/"
-"""Folder of kept cuts."""
+"""Folder of a catalog's kept cuts."""
 MOVING_CUTS = f"{CATALOG}moving-cuts/"
-"""Folder of all moving cuts."""
+"""Folder of a catalog's moving cuts."""
 _MANIFEST = re.compile(rf"{VERSIONS}([0-9]{{1,20}})\.manifest")
 _DATA_FILE = re.compile(r"[A-Za-z0-9_-]+\.lance")
 
@@ -90,7 +90,7 @@ _REGION = rf"{ROOT}regions/({_WORD})/({_WORD})/([0-9]{{5,10}})/"
 
 
 def inverted_version(version: int) -> str:
-    """Return the 20 digits of 2^64 - 1 - ``version``: a listing in key order shows the newest first."""
+    """Return the 20 digits of 2^64 - 1 - ``version``.  So a listing in key order shows the newest version first."""
     return _digits_20("version", _U64_MAX - _u64("version", version))
 
 
@@ -102,7 +102,7 @@ def made_folder(making: Making | None) -> str:
 
 
 def making_of(key: str) -> Making | None:
-    """Return the making in an object's key; None if it has none."""
+    """Return the making in an object's key; None if the key has none."""
     match = _MADE.match(key)
     return Making(match[1]) if match and is_word(match[1]) else None
 
@@ -117,7 +117,7 @@ def _without_making(key: str) -> str:
 
 
 def is_data_file(name: str) -> bool:
-    """Return whether this can be the name of a data file in ``DATA``, and so of no file elsewhere."""
+    """Return whether a data file in ``DATA`` can have this name, so that the name does not lead to another folder."""
     return len(name) <= WORD_MAX and _DATA_FILE.fullmatch(name) is not None
 
 
@@ -129,13 +129,14 @@ def data_file(name: str) -> str:
 
 
 def branch_folder(name: str) -> str:
-    """Return the folder in which Lance keeps the files of a branch alone; without a slash at its end."""
+    """Return the folder in which Lance keeps the files that only this branch has; without a slash at its end."""
     return f"{TREE}{name}"
 
 
 def parse_table_version(key: str) -> TableVersion | None:
-    """Return the table version in the name of a manifest, in Lance's current form (20 digits that count down) or its
-    former one.
+    """Return the table version in the name of a manifest; None for any other name.
+
+    The name has Lance's current form (20 digits that count down) or its former one.
     """
     found = _MANIFEST.fullmatch(key)
     if found is None:
@@ -145,7 +146,7 @@ def parse_table_version(key: str) -> TableVersion | None:
 
 
 def contract_prefix(making: Making | None) -> str:
-    """Folder of the contract's versions; version 1 of a table with a making lies elsewhere."""
+    """Return the folder of the contract's versions.  Version 1 of a table with a making is not in it."""
     return f"{made_folder(making)}contract/"
 
 
@@ -197,7 +198,7 @@ def merges_prefix(making: Making | None) -> str:
 
 
 def merge_record(version: TableVersion, making: Making | None) -> str:
-    """Return the key of the record of the watermarks in force at a table version."""
+    """Return the key of the merge record: the merged positions at a table version."""
     return f"{merges_prefix(making)}{inverted_version(version)}.json"
 
 
@@ -207,7 +208,8 @@ def parse_merge_record(key: str) -> TableVersion | None:
 
 
 def merge_finished(version: TableVersion, making: Making | None) -> str:
-    """Return the key of the record that the merge which made this table version needs no further work."""
+    """Return the key of the record that a merge is finished: the merge that made this table version needs no further
+    work."""
     return f"{merges_prefix(making)}{inverted_version(version)}.finished.json"
 
 
@@ -221,7 +223,7 @@ def is_conflicts_name(merge: str) -> bool:
 
 
 def conflicts_object(merge: str) -> str:
-    """Return the key of the conflicts after a merge; ``merge`` is its uuid."""
+    """Return the key of the object with the keys in conflict after a merge; ``merge`` is the merge's uuid."""
     if not is_conflicts_name(merge):
         raise InvalidInput(f"{merge[:200]!r} is not the uuid of a merge: 8 to 64 lower-case hex digits")
     return f"{CONFLICTS}{merge}.arrow"
@@ -233,12 +235,12 @@ def parse_conflicts_object(key: str) -> str | None:
 
 
 def loads_prefix(making: Making | None) -> str:
-    """Return the prefix of the records of where loads began."""
+    """Return the prefix of the records of bulk loads' beginnings."""
     return f"{made_folder(making)}loads/"
 
 
 def load_record(name: str, making: Making | None) -> str:
-    """Return the key of the record that says where the load of this name began."""
+    """Return the key of the record with the beginning of the bulk load of this name."""
     return f"{loads_prefix(making)}{_word('load', name)}.json"
 
 
@@ -248,7 +250,7 @@ def parse_load_record(key: str) -> str | None:
 
 
 def subscriptions_prefix(making: Making | None) -> str:
-    """Folder of one making's subscriptions."""
+    """Return the folder of the subscriptions of one making."""
     made = "" if making is None else f"made/{_word('making', making)}/"
     return f"{SUBSCRIPTIONS}{made}"
 
@@ -268,7 +270,8 @@ def parse_subscription_names(key: str) -> int | None:
 
 
 def subscription_prefix(id: str, making: Making | None) -> str:
-    """Folder of one subscription's versions.  Its id is new for each subscription, whatever its name."""
+    """Return the folder of the versions of one subscription.  ``id_`` is new for each subscription, whatever its
+    name."""
     return f"{subscriptions_prefix(making)}of/{_word('subscription id', id)}/"
 
 
@@ -374,7 +377,7 @@ def parse_kept_cut(key: str) -> str | None:
 
 
 def moving_cut_prefix(name: str) -> str:
-    """Folder of the versions of one moving cut."""
+    """Return the folder of the versions of one moving cut."""
     return f"{MOVING_CUTS}{_word('cut', name)}/"
 
 
@@ -393,12 +396,12 @@ def parse_moving_cut_version(key: str) -> tuple[str, int] | None:
 
 
 def writer_schemas_prefix(making: Making | None) -> str:
-    """Folder of all writer schemas."""
+    """Return the folder of all writer schemas."""
     return f"{made_folder(making)}schemas/"
 
 
 def writer_schema_prefix(key: SchemaKey, making: Making | None) -> str:
-    """Folder of the versions of one writer schema."""
+    """Return the folder of the versions of one writer schema."""
     if not is_schema_key(key):
         raise InvalidInput(f"{key[:200]!r} is not the key of a schema: expected {SCHEMA_KEY_FORM}")
     return f"{writer_schemas_prefix(making)}{key}/"
@@ -418,7 +421,7 @@ def parse_writer_schema_version(key: str) -> tuple[SchemaKey, int] | None:
 
 
 def log_prefix(log: LogId) -> str:
-    """Folder of one log's segments."""
+    """Return the folder of the segments of one log."""
     return f"{WAL}{_word('log id', log)}/"
 
 
@@ -429,7 +432,7 @@ def parse_log_prefix(key: str) -> LogId | None:
 
 
 def wal_segment(log: LogId, sequence: Sequence) -> str:
-    """Return the key of a segment or fence: they compete for the same key."""
+    """Return the key of a segment or a fence.  Both have the same key, so that only one of them can be written."""
     return f"{log_prefix(log)}{_digits_20('sequence', sequence)}.arrow"
 
 
@@ -441,10 +444,11 @@ def parse_wal_segment(key: str) -> tuple[LogId, Sequence] | None:
 
 
 def wal_bundle(log: LogId, first: Sequence, last: Sequence) -> str:
-    """Return the key of copies of the segments from ``first`` to ``last``.
+    """Return the key of a bundle: copies of the segments from ``first`` to ``last``.
 
-    In key order the bundle comes right after the segment ``last``.  So a listing that begins after any
-    segment shows all bundles with later segments.  The object after the bundle is the next segment, if there is one."""
+    In key order the bundle comes right after the segment ``last``.  So a listing that begins after any segment shows
+    all bundles with later segments.  The object after the bundle is the next segment, if there is one.
+    """
     if first > last:
         raise InvalidInput(f"a bundle of log {log} cannot go from {first} to {last}")
     return f"{log_prefix(log)}{_digits_20('sequence', last)}.bundle-{_digits_20('sequence', first)}.arrow"
@@ -462,12 +466,12 @@ def parse_wal_bundle(key: str) -> tuple[LogId, Sequence, Sequence] | None:
 
 
 def pages_prefix(making: Making | None) -> str:
-    """Folder of all pages."""
+    """Return the folder of all pages."""
     return f"{made_folder(making)}pages/"
 
 
 def page_prefix(page: Page) -> str:
-    """Folder of one page's versions."""
+    """Return the folder of the versions of one page."""
     if not 0 <= page.number < 2**31:
         raise InvalidInput(f"{page.number} of topic {page.topic!r} cannot be the number of a page")
     topic, topic_id = check_topic(page.topic), _word("topic id", page.topic_id)
@@ -494,12 +498,12 @@ def parse_page_version(key: str) -> tuple[Page, int] | None:
 
 
 def regions_prefix(making: Making | None) -> str:
-    """Folder of all regions."""
+    """Return the folder of all regions."""
     return f"{made_folder(making)}regions/"
 
 
 def topic_regions_prefix(region: Region, making: Making | None) -> str:
-    """Folder of all regions of the topic of ``region``."""
+    """Return the folder of all regions of the topic of ``region``."""
     topic, topic_id = check_topic(region.topic), _word("topic id", region.topic_id)
     return f"{regions_prefix(making)}{topic}/{topic_id}/"
 
@@ -512,13 +516,13 @@ def region_prefix(region: Region, making: Making | None) -> str:
 
 @lru_cache(4_096)  # each segment names those of its entries
 def parse_region(name: str) -> Region | None:
-    """Return the region with this ``name``; None if no region that can have a prefix has it."""
+    """Return the region with this ``name``; None if no region can have this name."""
     match = re.fullmatch(rf"({_WORD})/({_WORD})/(0|[1-9][0-9]{{0,9}})", name)
     return None if match is None else _region_of(match)
 
 
 def check_topic(topic: str) -> str:
-    """Return ``topic``; raise ``InvalidInput`` for a name that Kafka would not allow either."""
+    """Return ``topic``.  Raises ``InvalidInput`` for a name that Kafka does not allow."""
     if len(topic) > TOPIC_MAX:
         raise InvalidInput(f"topic name of {len(topic)} characters is not allowed: Kafka's limit is {TOPIC_MAX}")
     return _word("topic", topic)
@@ -542,7 +546,10 @@ def losses_prefix(region: Region, making: Making | None) -> str:
 
 
 def loss_record(region: Region, first: Position, making: Making | None, number: int = 1) -> str:
-    """Return the key of the record of an accepted loss that begins at ``first``.  ``number`` counts such records from 1."""
+    """Return the key of an accepted loss that begins at the position ``first``.
+
+    ``number`` counts, from 1, the losses accepted at that position.
+    """
     if not 1 <= number <= _LOSSES_MAX:
         raise InvalidInput(f"losses that begin at one position are numbered from 1 to {_LOSSES_MAX}, not {number}")
     behind = "" if number == 1 else f"-{number}"
@@ -561,7 +568,7 @@ def parse_loss_record(key: str) -> tuple[Region, Position, int] | None:
 
 
 class FlushFile(Enum):
-    """Objects of a flush's folder."""
+    """Objects in the folder of a flush."""
 
     MANIFEST = "manifest.json"
     DELETES = "deletes.arrow"
@@ -569,7 +576,7 @@ class FlushFile(Enum):
 
 
 def flush_prefix(name: str) -> str:
-    """Folder of one attempt to flush generations; ``name`` is new for each attempt."""
+    """Return the folder of one attempt to flush generations; ``name`` is new for each attempt."""
     return f"{FLUSHES}{_word('flush', name)}/"
 
 
@@ -614,7 +621,8 @@ def _uninverted(digits: str) -> int | None:
 
 
 def _region_of(match: re.Match[str]) -> Region | None:
-    """Return the region whose topic, topic id and partition are groups 1 to 3; None if no region can have them."""
+    """Return the region whose topic, topic id and partition are groups 1 to 3 of the match; None if no region can
+    have them."""
     if not is_word(match[1]) or not is_word(match[2]) or len(match[1]) > 249:
         return None
     partition = int(match[3])
@@ -622,7 +630,8 @@ def _region_of(match: re.Match[str]) -> Region | None:
 
 
 def _numbered(match: re.Match[str] | None) -> tuple[Region, int] | None:
-    """Return the region in groups 1 to 3 and the number in group 4; None if ``region_prefix`` would not write these groups."""
+    """Return the region in groups 1 to 3 of the match and the number in group 4; None if ``region_prefix`` would not
+    write these groups."""
     region = None if match is None else _region_of(match)
     if match is None or region is None or match[3] != f"{region.partition:05d}" or int(match[4]) > _U64_MAX:
         return None

@@ -1,10 +1,10 @@
-"""Words: the form of every stored identifier, such as an owner, a log, a write id, a uuid, the name of a file.
+"""Words: the form of stored identifiers, such as an owner, a log, a write id, a uuid, or the name of a file.
 
 Guarantees
  1. A word has 1 to ``WORD_MAX`` characters of ``[a-zA-Z0-9._-]`` and is neither ``.`` nor ``..``.  So a word in a
     path cannot lead to another folder, and a word can be printed anywhere unchanged.
- 2. Every decoder takes identifiers by ``word``, or by the types made of it (``json_model.Word``, ``JsonObject.word``).
-    Code that writes identifiers writes only words.
+ 2. Every decoder takes identifiers by ``word``, or by the types made of it (``json_model.Word``,
+    ``JsonObject.word``).  Code that writes identifiers writes only words.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from functools import lru_cache
 from lancewal_core.errors import InvalidInput
 
 WORD_MAX = 255
-"""Longest name of a file."""
+"""Longest word, in characters: the longest name of a file."""
 FORM = rf"1 to {WORD_MAX} characters of [a-zA-Z0-9._-], neither '.' nor '..'"
 TOPIC_MAX = 249
-"""Longest name that Kafka allows."""
+"""Longest name of a topic that Kafka allows, in characters."""
 TOPIC_FORM = rf"1 to {TOPIC_MAX} characters of [a-zA-Z0-9._-], neither '.' nor '..'"
 CUT_NAME_MAX = 48
-"""Longest name of a cut.  A snapshot's name has the cut's name in it, and 64 characters at most."""
+"""Longest name of a cut, in characters.  A snapshot's name contains the cut's name, and has 64 characters at most."""
 _CUT_FORM = f"1 to {CUT_NAME_MAX} characters of [a-zA-Z0-9_-]"
 TABLE_NAME_MAX = 200
-"""Longest name of a table in a catalog.  With ``.lance`` behind it, it is still the name of a file."""
+"""Longest name of a table in a catalog, in characters.  With ``.lance`` after it, it is still the name of a file."""
 _TABLE_PATTERN_FORM = f"1 to {TABLE_NAME_MAX} characters of [a-zA-Z0-9_.-] and *, which stands for any characters"
 SCHEMA_KEY_FORM = "id- and a number from 1 to 2^32-1, or guid- and a UUID in lower case"
 _SCHEMA_KEY = re.compile(r"id-([1-9][0-9]{0,9})|guid-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -54,14 +54,14 @@ def is_topic(text: str) -> bool:
 
 
 def cut_name(text: str) -> str:
-    """Return ``text``.  Raises ``InvalidInput`` if it cannot be the name of a cut in a catalog."""
+    """Return ``text``.  Raises ``InvalidInput`` if no cut in a catalog can have this name."""
     if _CUT.fullmatch(text) is None:
         raise InvalidInput(f"{text[:_SHOWN]!a} is not the name of a cut: expected {_CUT_FORM}")
     return text
 
 
 def is_schema_key(text: str) -> bool:
-    """Return whether values can name a schema by this text (``SchemaKey``).  No frame names the id 0."""
+    """Return whether values can name a schema by this text (``SchemaKey``).  No value names the id 0."""
     match = _SCHEMA_KEY.fullmatch(text)
     return match is not None and (match[1] is None or int(match[1]) < 1 << 32)
 
@@ -76,25 +76,26 @@ def schema_key_of(text: str) -> str | None:
 
 
 def table_pattern(text: str) -> str:
-    """Return ``text``.  Raises ``InvalidInput`` if it cannot stand for names of tables in a catalog."""
+    """Return ``text``.  Raises ``InvalidInput`` if it is not a pattern of table names in a catalog."""
     if _TABLE_PATTERN.fullmatch(text) is None:
         raise InvalidInput(f"{text[:_SHOWN]!a} is not a pattern of table names: expected {_TABLE_PATTERN_FORM}")
     return text
 
 
 def dead_letters_of(topic: str) -> str:
-    """Return the topic of dead letters for a table that names none."""
+    """Return the default dead-letter topic of a table."""
     return f"{topic}.dead-letters"
 
 
 def word(text: str, what: str) -> str:
-    """Return ``text`` if it is a word, else raise ``NoWord``.  ``what`` is the name of the identifier in the message."""
+    """Return ``text`` if it is a word; raise ``NoWord`` otherwise.  ``what`` names the identifier in the message."""
     if not is_word(text):
         raise NoWord(f"its {what} {text[:_SHOWN]!a} is not an identifier: {FORM}")
     return text
 
 
 def as_word(text: str, length: int = WORD_MAX) -> str:
-    """Return ``text``, such as a host name, as a word of at most ``length`` characters; ``none`` if that is not possible."""
+    """Return ``text``, such as a host name, changed into a word of at most ``length`` characters; ``none`` if that is
+    not possible."""
     made = _OTHER.sub("-", text)[:length]
     return made if is_word(made) else "none"

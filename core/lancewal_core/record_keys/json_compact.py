@@ -102,8 +102,8 @@ def same_json(key: bytes, other: bytes) -> bool:
 
 
 def writes(type_: pa.DataType) -> Literal["text", "word"] | None:
-    """Return how such keys write a column type: as a ``text`` in quotes, or as a ``word``.  None if they cannot hold
-    the type.
+    """Return how such keys write a column of this type: as a ``text`` in quotes, or as a ``word`` without quotes.
+    None if they cannot hold the type.
     """
     if is_text(type_):
         return "text"
@@ -119,7 +119,7 @@ def _fits(type_: pa.DataType, value: object) -> bool:
 
 
 def json_value(value: object) -> bytes:
-    """Return the text of a str, int or bool."""
+    """Return the JSON text of a str, int or bool."""
     if isinstance(value, bool):
         return b"true" if value else b"false"
     return _text(value) if isinstance(value, str) else str(value).encode()
@@ -140,7 +140,7 @@ def _escape(found: re.Match[str]) -> str:
 
 
 def json_texts(column: pa.Array) -> pa.Array:
-    """Return the text of each value, without the quotes around it, as a binary array."""
+    """Return the JSON text of each string, without the quotes around it, as a binary array."""
     texts = column.cast(pa.string())
     if is_text(column.type):
         needs = pc.match_substring_regex(texts, _ESCAPED_IN_ARRAYS)

@@ -35,9 +35,9 @@ from lancewal_core.names.ids import SchemaKey
 from lancewal_core.names.words import is_schema_key, schema_key_of
 
 KeyForm = NewType("KeyForm", str)
-"""See the module docstring."""
+"""Name of the schema of record keys, and whether the key's bytes or a header hold it (module docstring)."""
 KEY_FORMS_MAX = 1_000
-"""Most forms of one table.  Each came by a command, but for the first one."""
+"""Most key forms of one table.  The first one comes with the first record, each other one by a command."""
 _IN_HEADER = "header-"
 _PATH = re.compile(r"(\.(0|[1-9][0-9]{0,9})){0,64}")
 _WRITTEN_OUT = re.compile(r"schema-[0-9a-f]{32}")
@@ -48,15 +48,17 @@ KEY_FORM_FORM = (
 
 
 def key_form(schema: SchemaKey, path: tuple[int, ...], *, in_header: bool) -> KeyForm:
-    """Return the form of keys that name this schema in a header, or else in their first bytes.
+    """Return the key form of keys that name this schema, in a header or in their first bytes.
 
-    ``path``: Protobuf's path to the message; empty for other formats, and for a first message without one."""
+    ``path``: Protobuf's path to the message; empty for other formats, and for a schema's first message whose frame
+    leaves the path out.
+    """
     message = "".join(f".{number}" for number in path)
     return KeyForm(f"{_IN_HEADER if in_header else ''}{schema}{message}")
 
 
 def key_form_written_out(schema: bytes) -> KeyForm:
-    """Return the form of keys that hold this text of a schema."""
+    """Return the key form of keys that hold the text of their schema."""
     return KeyForm(f"schema-{hashlib.sha256(schema).hexdigest()[:32]}")
 
 
@@ -67,14 +69,14 @@ def is_key_form(text: str) -> bool:
 
 
 def schema_of_form(form: KeyForm) -> SchemaKey | None:
-    """Return the schema of a registry that keys of this form name; None if they hold the schema themselves."""
+    """Return the name of the schema that keys of this form name; None if they hold the schema itself."""
     schema = form.removeprefix(_IN_HEADER).partition(".")[0]
     return SchemaKey(schema) if is_schema_key(schema) else None
 
 
 def key_form_of(text: str) -> KeyForm | None:
-    """Return the key form for a person's text, in which a number or a GUID may stand for the schema.  None if it is not
-    a key form.
+    """Return the key form that a person's text names; None if it names none.  A number or a GUID may stand for the
+    schema.
     """
     if is_key_form(text):
         return KeyForm(text)

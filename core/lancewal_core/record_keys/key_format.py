@@ -35,7 +35,7 @@ from lancewal_core.rows.region_key import RegionKeyCodec, canonical_key, check_k
 from lancewal_core.rows.schema import RowSchema
 
 OF_FIRST_RELEASE = frozenset[KeyFormat](["canonical", "bytes"])
-"""Formats that the first release knows."""
+"""Formats of record keys that the first release of lancewal knows."""
 _WITH_SCHEMAS = frozenset[KeyFormat](["connect-json", "avro", "protobuf", "json-schema"])
 _IN_ANY_TEXT = frozenset[KeyFormat](["json"]) | _WITH_SCHEMAS
 """Formats in which one key may have several texts, so that its bytes do not follow from a row."""
@@ -46,7 +46,7 @@ class KeyCodec(Protocol):
     """Encoding of the region keys of one table."""
 
     named: str
-    """Words for the key in messages, such as "the canonical encoding"."""
+    """Words for such keys in messages, for example "the canonical encoding"."""
 
     def encode(self, values: Sequence[object]) -> bytes:
         """Return the key for the values of the region key's columns.  Raises ``InvalidInput`` for values that have
@@ -54,7 +54,7 @@ class KeyCodec(Protocol):
         """
 
     def decode(self, key: bytes) -> tuple[object, ...] | None:
-        """Return the values whose encoding is ``key``; None for bytes that are no key."""
+        """Return the values whose encoding is ``key``; None if there are none."""
 
     def encode_batch(self, columns: Sequence[pa.Array]) -> pa.Array:
         """Return the key of each row, given the region key's columns; null for a row that has none."""
@@ -63,10 +63,11 @@ class KeyCodec(Protocol):
 def encode_region_key(*values: object, form: KeyFormat = "canonical") -> bytes:
     """Return the Kafka key of a row, from its region key's values in order: str, int, bool, datetime.date, bytes.
 
-    ``form``: the table's ``format.key``.  ``short``, ``integer`` and ``long`` take one int, ``json-compact`` one mapping
-    of column names to values, in the region key's order.  Raise ``InvalidSchema`` for
-    another type, no value, or a form whose keys do not follow from rows.  Raise ``InvalidInput`` for an integer that has
-    no key, or a text that is not Unicode (a lone surrogate)."""
+    ``form``: the table's ``format.key``.  ``short``, ``integer`` and ``long`` take one int, ``json-compact`` one
+    mapping of column names to values, in the region key's order.  Raises ``InvalidSchema`` for a value of another
+    type, for no value, and for a form whose keys do not follow from rows.  Raises ``InvalidInput`` for an integer
+    that has no key, or a text that is not Unicode (a lone surrogate).
+    """
     if form == "canonical":
         return canonical_key(*values)
     if form == "json-compact":
@@ -91,7 +92,7 @@ def has_key_forms(key_format: KeyFormat) -> bool:
 
 
 def why_rows_do_not_tell(key_format: KeyFormat, partitioner: Partitioner) -> str | None:
-    """Return the setting, with its value, because of which a row does not determine its partition; None if it does."""
+    """Return the setting because of which rows do not tell their partition, with its value; None if rows tell it."""
     if not has_region_key(key_format) or key_format in _IN_ANY_TEXT:
         return f"table.format.key is {key_format}"
     return "table.partitioner is none" if partitioner == "none" else None
@@ -108,9 +109,11 @@ def key_codec(rows: RowSchema, key_format: KeyFormat) -> KeyCodec | None:
 
 
 def check_region_key(rows: RowSchema, key_format: KeyFormat, envelope: str = "none") -> None:
-    """Raise ``InvalidSchema`` if no table can have this region key with keys of that format.
+    """Raise ``InvalidSchema`` if no table can have this region key with record keys of this format.
 
-    With an ``envelope`` only the key of a delete's record says which row it deletes."""
+    With an ``envelope``, the region key must be the whole primary key: only the record's key says which row a delete
+    removes.
+    """
     if envelope != "none" and (not has_region_key(key_format) or {*rows.region_key} != {*rows.primary_key}):
         raise InvalidSchema(
             f"table.format.envelope is {envelope}: a delete names its row by the record's key alone. Let table.region_key "
@@ -130,10 +133,10 @@ def check_region_key(rows: RowSchema, key_format: KeyFormat, envelope: str = "no
 
 
 class IntegerKeyCodec:
-    """Keys of one integer in 2, 4 or 8 bytes, the highest first, as two's complement."""
+    """Encoding of keys that are one integer in 2, 4 or 8 bytes, the highest byte first, as two's complement."""
 
     def __init__(self, fields: pa.Schema, key_format: str) -> None:
-        """Raises ``InvalidSchema`` unless ``fields`` is one integer column of a type other than uint64."""
+        """Raise ``InvalidSchema`` unless ``fields`` is one integer column of a type other than uint64."""
         (field,) = list(fields) if len(fields) == 1 else [None]
         if field is None or not pa.types.is_integer(field.type) or pa.types.is_uint64(field.type):
             shown = ", ".join(f"{one.name} {one.type}" for one in fields)

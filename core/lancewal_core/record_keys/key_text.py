@@ -1,8 +1,10 @@
-"""The text that a producer gives JSON keys: names, order and spaces, learned from one key, to compare many keys at once.
+"""The spelling that one producer gives JSON keys: names, order and spaces.  It is learned from one key, to compare
+many keys at once.
 
-1. Every text that ``KeyText.of`` makes is a JSON object with the row's own values: only names, spaces and punctuation come
-   from the key that was learned from, and they stand where JSON has them.  So a key that is equal to it is the row's.
-2. A key that is not equal to it may still be the row's, in another text.  The caller decodes such keys.
+1. Every text that ``KeyText.of`` makes is a JSON object with the row's own values.  Only names, spaces and
+   punctuation come from the key that was learned from, and they stand where JSON has them.  So a record's key that
+   equals this text is the row's key.
+2. A key that differs from the text may still be the row's, in another spelling.  The caller decodes such keys.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ class KeyText:
     """The exact spelling of JSON keys: names, order and spaces, without the values."""
 
     before: tuple[tuple[str, bytes], ...]
-    """For each member its column, and the bytes before its value."""
+    """Each member's column, and the bytes of the key before the member's value."""
     end: bytes
 
     def of(self, rows: pa.RecordBatch) -> pa.Array:
@@ -40,10 +42,10 @@ class KeyText:
 
 
 def key_text(key: bytes, row: Mapping[str, object], called: Mapping[str, str]) -> KeyText | None:
-    """Return the spelling of ``key``, if the key holds the values of ``row`` as ``json_compact`` writes them; otherwise
-    None.
+    """Return the spelling of ``key``; None unless the key holds the values of ``row`` as ``json_compact`` writes
+    them.
 
-    ``called``: the column of each name that a member may have.
+    ``called``: for each name that a member may have, its column.
     """
     before: list[tuple[str, bytes]] = []
     at = 0

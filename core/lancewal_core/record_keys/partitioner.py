@@ -1,13 +1,14 @@
-"""Partitioners of Kafka's clients: the partition that a producer gives a key, for one key and for whole Arrow arrays.
+"""Partitioners of Kafka's clients: the partition that a producer chooses for a key, for one key and for whole Arrow
+arrays.
 
 | partitioner | who uses it | a key without bytes |
 |---|---|---|
-| ``murmur2`` | Java's producers, kafkajs; librdkafka's ``murmur2_random`` | is hashed as any other |
-| ``crc32`` | librdkafka's default, ``consistent_random`` | goes to a partition by chance |
-| ``fnv1a`` | Sarama's default; librdkafka's ``fnv1a_random`` | is hashed as any other |
+| ``murmur2`` | Java's producers, kafkajs; librdkafka's ``murmur2_random`` | is hashed like any other |
+| ``crc32`` | librdkafka's default, ``consistent_random`` | goes to a random partition |
+| ``fnv1a`` | Sarama's default; librdkafka's ``fnv1a_random`` | is hashed like any other |
 | ``none`` | producers that choose partitions in any other way | |
 
-A record without a key goes to a partition by chance in all of them.  Where chance decides, the partition is
+A record without a key goes to a random partition in all of them.  If the choice is random, the result is
 ``NO_PARTITION``: no partition is right.
 """
 
@@ -27,11 +28,12 @@ from lancewal_core.rows.byte_view import byte_view
 from lancewal_core.rows.murmur2 import FEW_ROWS, NO_PARTITION
 
 HASHING: tuple[Partitioner, ...] = ("murmur2", "crc32", "fnv1a")
-"""Partitioners that place a key by its bytes."""
+"""Partitioners that choose the partition by a hash of the key's bytes."""
 
 _FNV_OFFSET, _FNV_PRIME = 0x811C9DC5, 0x01000193
 _CERTAIN = 10_000
-"""Least number of ways to place keys.  With fewer, a partitioner may put all of them where they lie by chance."""
+"""Least number of ways to distribute the keys over the partitions.  With fewer, keys may lie by chance where a
+partitioner would put them."""
 
 
 def partition_of(key: bytes, partitions: int, partitioner: Partitioner = "murmur2") -> int:
@@ -53,7 +55,8 @@ def partition_of(key: bytes, partitions: int, partitioner: Partitioner = "murmur
 def partitions_of(keys: pa.Array, partitions: int, partitioner: Partitioner) -> npt.NDArray[np.int32]:
     """Return ``partition_of`` for each key of a (large_)binary or (large_)string array, as int32.
 
-    -1 for a null, and for each key if the partitioner is ``none``."""
+    The result is -1 for a null, and for every key if the partitioner is ``none``.
+    """
     if partitioner == "murmur2":
         return murmur2.partitions_of(keys, partitions)
     if partitioner == "none":
@@ -69,10 +72,10 @@ def partitions_of(keys: pa.Array, partitions: int, partitioner: Partitioner) -> 
 
 
 def that_places(placed: Collection[tuple[bytes, int]], partitions: int) -> Partitioner | None:
-    """Return the only partitioner that would put all keys into their actual partitions; None if there is none, or
-    several, or if the keys are so few that it may be chance.
+    """Return the only partitioner that would put all keys into their actual partitions.
 
-    ``placed``: keys, each with its partition.
+    Return None if there is none, or several, or so few keys that it may be chance.  ``placed``: keys, each with its
+    partition.
     """
     distinct = sorted(set(placed))
     if partitions ** min(len(distinct), 64) < _CERTAIN:
@@ -89,7 +92,7 @@ def _crc32(keys: pa.Array) -> npt.NDArray[np.uint32]:
 
 
 def _fnv1a(keys: pa.Array) -> npt.NDArray[np.uint32]:
-    """FNV-1a of 32 bits as Sarama and librdkafka take it: a signed number without its sign."""
+    """Return the FNV-1a hashes of 32 bits as Sarama and librdkafka use them: the absolute value of the signed number."""
     view = byte_view(keys)
     if len(keys) == 0:
         return np.zeros(0, np.uint32)

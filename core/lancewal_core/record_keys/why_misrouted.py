@@ -1,4 +1,5 @@
-"""Say why a record lies in a wrong partition: whether its key or its partition is wrong, and who else would put it there."""
+"""The reason why a record lies in a wrong partition: whether its key or its partition is wrong, and which other
+setting would fit."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ LIBRDKAFKA: dict[Partitioner, str] = {
     "crc32": "consistent_random",
     "fnv1a": "fnv1a_random",
 }
-"""Value of librdkafka's property ``partitioner`` for each of ours."""
+"""Value of librdkafka's property ``partitioner`` for each of lancewal's partitioners."""
 
 
 def why_misrouted(
@@ -25,8 +26,8 @@ def why_misrouted(
 ) -> str:
     """Return a sentence, without its full stop, that says whether a misrouted record's key or its partition is wrong.
 
-    ``rows`` has the column names that records use.  ``key`` is the record's key.  ``encoded`` is the key computed from
-    its row; None if it cannot be computed.
+    ``rows`` has the column names that records use.  ``key`` is the record's key.  ``encoded`` is the key computed
+    from the record's row; None if it cannot be computed.
     """
     codec = key_codec(rows, key_format)
     if codec is None:
@@ -65,7 +66,7 @@ def _wrong_partition(said: str, key: bytes, partitioner: Partitioner) -> str:
 
 
 def _other_format(rows: RowSchema, codec: KeyCodec, key: bytes, encoded: bytes) -> KeyFormat | None:
-    """Return the format in which ``key`` is the key that a row tells; None if there is none."""
+    """Return the format in which the record's row has the key ``key``; None if there is none."""
     values = codec.decode(encoded)
     for other in get_args(KeyFormat):
         try:
@@ -85,10 +86,10 @@ def _other_format(rows: RowSchema, codec: KeyCodec, key: bytes, encoded: bytes) 
 def other_partitioner(
     placed: Collection[tuple[bytes | None, int]], partitions: int, partitioner: Partitioner
 ) -> str | None:
-    """If another partitioner would put all keys into their actual partitions, return a sentence about it, without a
-    full stop; otherwise None.
+    """Return a sentence, without its full stop, about another partitioner that would put all keys into their actual
+    partitions.
 
-    ``placed``: keys of nearby records, each with its partition.
+    Return None if there is no such partitioner.  ``placed``: keys of nearby records, each with its partition.
     """
     given = {(key, lies) for key, lies in placed if key is not None}
     found = that_places(given, partitions)
