@@ -89,7 +89,8 @@ class ProgressLine:
         self._terminal.flush()
 
     def _text(self, now: float) -> str:
-        """Return the text of the step that began last, of those that have taken long enough."""
+        """Return the text of the newest step that has taken long enough, or whose server is silent; empty if there is
+        none."""
         for one in reversed(self._open):
             if one.step.done != one.done or not one.step.asked:
                 one.done, one.moved_at = one.step.done, now

@@ -1,9 +1,9 @@
 """Search for many numbers in a long sorted array, with the result of ``np.searchsorted`` in less than half the time.
 
-A binary search of one number after the other waits for memory at nearly every step, because an array of some
-megabytes is in no cache.  This search keeps a copy of every ``STEP``-th number, which is small enough for the cache.
-The copy says in which ``STEP`` numbers the result lies.  Within these, the searches for all numbers take each step
-together, so that the processor waits for many reads at a time.
+A binary search of one number after the other waits for memory at nearly every step: an array of megabytes is in no
+cache.  This search keeps a copy of every ``STEP``-th number, which is small enough for the cache.  The copy says in
+which ``STEP`` numbers the result lies.  Within these, the searches for all numbers take each step together.  So the
+processor waits for many reads at a time.
 
 Measured with ten arrays of 524,288 numbers: 10,000 numbers found in 0.8 ms instead of 3.2, 100,000 in 4.9 instead of
 11.2.

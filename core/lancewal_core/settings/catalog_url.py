@@ -20,7 +20,7 @@ from lancewal_core.errors import InvalidSettings
 SCHEMES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {"postgres": ("postgresql", "postgres"), "rest": ("https", "http")}
 )
-"""Schemes of the addresses of a kind of catalog."""
+"""Schemes of addresses, for each kind of catalog that is a server."""
 _FORMS = {
     "postgres": "postgresql://USER@HOST:PORT/DATABASE, several hosts with commas",
     "rest": "https://HOST:PORT/PATH, or http:// for a server on a trusted network",
@@ -34,13 +34,14 @@ _HIDDEN = "the catalog's address has a secret in it (it is not shown here): set 
 
 
 def kind_of_url(text: str) -> str | None:
-    """Return the kind of catalog whose addresses begin like ``text``; None: it is a folder's address."""
+    """Return the kind of catalog server that an address with this scheme has; None: ``text`` is a folder's address."""
     scheme = text.partition("://")[0] if "://" in text else ""
     return next((kind for kind, schemes in SCHEMES.items() if scheme in schemes), None)
 
 
 def catalog_url(url: str, kind: str) -> str:
-    """Return the address of a server.  Raise ``InvalidSettings`` if it is not one for this kind, or holds a secret."""
+    """Return ``url``, the address of a server.  Raises ``InvalidSettings`` if this kind of catalog cannot have it, or
+    if it holds a secret."""
     wrong = InvalidSettings(f"the catalog's address is not valid (it is not shown here): expected {_FORMS[kind]}")
     try:
         parts = urlsplit(url)
@@ -64,13 +65,13 @@ def catalog_url(url: str, kind: str) -> str:
 
 
 def shown_url(url: str) -> str:
-    """Return a valid address for messages: without the user and the parameters."""
+    """Return a valid address in the form for messages: without the user and the parameters."""
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
 def is_local(host: str) -> bool:
-    """Return whether a host, or the folder of a socket, is on this machine.  The empty text is."""
+    """Return whether a host, or the folder of a socket, is on this machine.  The empty text counts as local."""
     if host in ("", "localhost") or host.startswith(("/", "@")):
         return True
     try:

@@ -47,7 +47,7 @@ _FITS: Mapping[JsonForm, tuple[str, Callable[[pa.DataType], bool]]] = {
     "number": ("string", is_text),
     "base64": ("vector", pa.types.is_fixed_size_list),
 }
-"""Types of the columns that may have a form: in words, and as a test."""
+"""Types of columns that each lenient form may have: in words, and as a test."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,30 +55,34 @@ class ColumnSource:
     """Source of a column's values in records."""
 
     json: JsonForm | None = None
-    """A form in which the value may come, beside the strict one."""
+    """Lenient form that the column's values may have in records, in addition to the strict form; None: none."""
     field: str | None = None
-    """The name that records use.  None: that of the column."""
+    """Name that records use for the column; None: the column's own name."""
     metadata: str | None = None
-    """The metadata of records that fills the column, such as ``kafka.offset``.  None: members of values do."""
+    """Metadata of records that fills the column, such as ``kafka.offset``; None: a member of the record's value fills
+    it."""
 
     toast: Literal["never"] | None = None
-    """``never``: no connector leaves the column's values out, so a null is a null."""
+    """``never``: no connector leaves the column's values out, so a null is a null.  None: a connector may leave them
+    out."""
 
     @property
     def text(self) -> str:
-        """The source in words that follow the type; empty for a column of its own name in strict form."""
+        """The source in words that follow the column's type, such as ``, field no``; empty for ``OF_ITSELF``."""
         said = ("json", self.json), ("field", self.field), ("from", self.metadata), ("toast", self.toast)
         return "".join(f", {what} {value}" for what, value in said if value is not None)
 
 
 OF_ITSELF = ColumnSource()
-"""The source of a column of its own name in strict form."""
+"""Source of a column that has its own name in records, and the strict form."""
 
 
 def check_sources(rows: RowSchema, sources: Mapping[str, ColumnSource], envelope: str = "none") -> None:
     """Raise ``InvalidSchema`` unless records can fill the columns from their sources.
 
-    ``sources``: those of all columns that have one of their own, by name.  ``envelope``: that of values."""
+    ``sources``: the source of each column by name; a column without an entry has ``OF_ITSELF``.  ``envelope``:
+    ``table.format.envelope``.
+    """
     columns_of: dict[str, str] = {}
     for column in rows.columns:
         source = sources.get(column.name, OF_ITSELF)
@@ -140,7 +144,7 @@ def type_text(column: ColumnText) -> str:
 
 
 def column_source(column: ColumnText) -> ColumnSource:
-    """Return where the values of a column in the settings come from."""
+    """Return the source of a column, from its entry in the settings."""
     if isinstance(column, str):
         return ColumnSource(metadata=column) if is_metadata(column) else OF_ITSELF
     if "source" in column:

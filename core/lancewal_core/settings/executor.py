@@ -36,7 +36,8 @@ def catalog_password(environ: Mapping[str, str]) -> str:
 
 
 def _settings(environ: Mapping[str, str], *ours: str) -> Settings | None:
-    """Return the settings, unless no variable begins with one of ``ours`` or names a file or a folder of settings."""
+    """Return the settings; None unless a variable begins with one of ``ours`` or names a file or a folder of
+    settings."""
     if not any(n.startswith(ours) or n in ("LANCEWAL_CONFIG", "LANCEWAL_SECRETS_DIR") for n in environ):
         return None
     from lancewal_core.settings.load import load_settings

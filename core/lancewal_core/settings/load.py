@@ -74,7 +74,7 @@ class Settings(BaseSettings):
 
     @property
     def looked_for(self) -> str:
-        """Text for messages about settings that are missing: the file is empty, or no file was named."""
+        """Sentence for messages about missing settings: the file is empty, or no file was named."""
         return "The settings file is empty" if self._file_named else _NO_FILE
 
     _file_named: bool = PrivateAttr(False)
@@ -165,7 +165,7 @@ def setting_keys() -> list[str]:
 
 
 _GROUPS = frozenset(path[:2] for path in key_paths(Settings) if len(path) > 2)
-"""Groups of settings inside a section."""
+"""Paths of groups of settings inside a section, such as ``("table", "format")``."""
 
 
 def _path(text: str | None) -> Path | None:
@@ -205,7 +205,7 @@ def _canonical(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _problem(line: Any, sources: list[Source]) -> SettingProblem:
-    """Return an error of pydantic, with the place that its value came from."""
+    """Return pydantic's error ``line`` as a problem, with the place at which its value was set."""
     path = tuple(str(part).encode("utf-8", "backslashreplace").decode() for part in line["loc"])
     # Behind the key come names of union members and the like, which mean nothing to a reader.
     column = path[:2] in (("table", "columns"), ("table", "metadata_columns")) and line["type"] == "value_error"

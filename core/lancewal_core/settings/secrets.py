@@ -45,7 +45,8 @@ _REGISTRY = """
     bearer.auth.logical.cluster bearer.auth.scope
 """
 SHOWN = frozenset([*shown_options(), *_CLIENT.split(), *_KAFKA.split(), *_REGISTRY.split()])
-"""Options that hold no secret, except in the user information or query of an address."""
+"""Names of options whose values are shown: they hold no secret, except in the user information or query of an
+address."""
 _ADDRESSES = frozenset(
     {
         ("table", "uri"),
@@ -56,7 +57,7 @@ _ADDRESSES = frozenset(
         ("http", "host"),
     }
 )
-"""Addresses.  They are refused if they hold a secret."""
+"""Paths of settings that are addresses.  An address with a secret in it is refused."""
 _SECRETS = frozenset({("catalog", "password")})
 _MASK = "***"
 

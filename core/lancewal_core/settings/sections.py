@@ -197,17 +197,17 @@ class FormatSettings(Section):
 JsonForm = Literal[
     "epoch_s", "epoch_ms", "epoch_us", "utc", "number_text", "text", "bool_text", "raw", "json_text", "number", "base64"
 ]
-"""A form in which the JSON of a column may come, beside the strict one."""
+"""A lenient form that a column's values may have in JSON, in addition to the strict one."""
 JSON_FORMS: tuple[JsonForm, ...] = get_args(JsonForm)
 NEVER: Literal["never"] = "never"
-"""The word for a column whose values a connector never leaves out."""
+"""Value of ``toast`` for a column whose values a connector never leaves out."""
 ColumnText = str | dict[str, str]
-"""A column in the settings: its type, or a mapping with ``type`` and what else is said of it."""
+"""A column in the settings: its type, or a mapping with ``type`` and optionally ``json``, ``field`` and ``toast``."""
 _COLUMN_KEYS = ("type", "json", "field", "toast")
 
 
 def checked_column(value: object) -> ColumnText:
-    """Return a column as settings hold it; ``ValueError`` says what is wrong with it."""
+    """Return a column in the form that settings hold.  Raises ``ValueError`` that says what is wrong with it."""
     if isinstance(value, str):
         return _column_type(value)
     if not isinstance(value, dict):
@@ -246,7 +246,7 @@ _HEADER = "kafka.header."
 
 
 def metadata_types(source: str) -> tuple[str, ...]:
-    """Return the types that a column of some metadata may have, the usual one first; empty for a source that is not
+    """Return the types that a column with this metadata may have, the usual one first; empty if there is no such
     metadata."""
     if source.startswith(_HEADER) and len(_HEADER) < len(source) <= METADATA_LENGTH_MAX:
         return _BYTES
@@ -254,17 +254,19 @@ def metadata_types(source: str) -> tuple[str, ...]:
 
 
 def is_metadata(source: str) -> bool:
-    """Return whether a record has such metadata: ``kafka.offset``, ``kafka.header.NAME``, ``envelope.op`` and so on."""
+    """Return whether records have metadata of this name: ``kafka.offset``, ``kafka.header.NAME``, ``envelope.op`` and
+    so on."""
     return bool(metadata_types(source))
 
 
 def is_of_envelope(source: str) -> bool:
-    """Return whether the envelope of a value has such metadata, and not Kafka."""
+    """Return whether metadata of this name comes from the envelope of a value, and not from Kafka."""
     return source.startswith("envelope.") and is_metadata(source)
 
 
 def checked_metadata(value: object) -> ColumnText:
-    """Return a column of metadata as settings hold it; ``ValueError`` says what is wrong with it."""
+    """Return a column with metadata in the form that settings hold.  Raises ``ValueError`` that says what is wrong
+    with it."""
     given = {"source": value} if isinstance(value, str) else value
     if (
         not isinstance(given, dict)
@@ -326,10 +328,11 @@ class TableSettings(Section):
     metadata_columns: Annotated[
         dict[str, Annotated[ColumnText, PlainValidator(checked_metadata)]], AfterValidator(_unicode_names)
     ] = {}
-    """Further columns, behind the others, with Kafka's metadata of the record that made the row: ``kafka.topic``,
-    ``kafka.partition``, ``kafka.offset``, ``kafka.timestamp``, ``kafka.key``, ``kafka.header.NAME``.  ``{source: kafka.key,
-    type: string}`` in place of bytes.  With ``format.envelope: debezium`` also ``envelope.op``, ``envelope.ts_ms``,
-    ``envelope.source.ts_ms``, ``envelope.source.lsn``.  Empty, because they take room in every row."""
+    """Further columns, after the others, with Kafka's metadata of the record that made the row: ``kafka.topic``,
+    ``kafka.partition``, ``kafka.offset``, ``kafka.timestamp``, ``kafka.key``, ``kafka.header.NAME``.  ``{source:
+    kafka.key, type: string}`` gives text instead of bytes.  With ``format.envelope: debezium`` also ``envelope.op``,
+    ``envelope.ts_ms``, ``envelope.source.ts_ms``, ``envelope.source.lsn``.  Empty, because they take room in every
+    row."""
     primary_key: Names = ()
     """Columns that identify a row.  No default: a wrong guess would merge different rows."""
     region_key: Names = ()
@@ -372,9 +375,9 @@ class TableSettings(Section):
     """Policy for a record that says that the source table was truncated: ``stop`` its partition, or ``ignore`` it, so that all
     rows stay.  Stop, because it lies in one partition and says nothing about the rows of the others."""
     on_unavailable_value: Policy = "stop"
-    """Policy for an event without a large value that did not change, where the table cannot keep the former one.  ``stop``
-    the partition, make the record a ``dead-letter``, or ``ignore`` that, so that the cell is null.  Stop, because a null
-    would take a value away that the source still has."""
+    """Policy for an event without a large value that did not change, if the table cannot keep the row's former value.
+    ``stop`` the partition, make the record a ``dead-letter``, or ``ignore`` the gap, so that the cell is null.  Stop,
+    because a null would take a value away that the source still has."""
     snapshot_rows: Literal["apply", "skip"] = "apply"
     """Rows that a snapshot of the source has read: ``apply`` them as upserts, or ``skip`` and count them.  Apply, because a
     new table needs them; skip them if a dump was loaded."""
@@ -384,8 +387,8 @@ class TableSettings(Section):
     must not lose values unseen.  In a format whose schemas have fields (``avro``, ``protobuf``, ``connect-json``),
     ``reject`` stops the partition: its producer would write more such records.  ``add`` needs such a format."""
     columns_max: Annotated[int, Field(ge=1, le=4_096)] = 200
-    """Most columns up to which ``on_unknown_column: add`` adds.  Enough for wide sources, and a producer that makes up names
-    does not fill the table with them."""
+    """Number of columns of a table at which ``on_unknown_column: add`` adds no more.  Enough for wide sources, and a
+    producer that makes up names does not fill the table with them."""
     history_window_s: WholeSeconds = 24 * 3600
     """Time that WAL entries stay after their merge.  A day, so that lost files can be rebuilt and
     faults investigated."""
@@ -628,7 +631,7 @@ class IngestSettings(Section):
     records durable and handing over, the rest for leaving the group.  The next owner does the work that is left.
     Kubernetes' default grace period."""
     retry_interval_s: Seconds = 0.5
-    """Pause after a passing fault of the store or the broker.  Short, because rows wait."""
+    """Pause after a transient fault of the store or the broker.  Short, because rows wait."""
     offset_commit_interval_s: Seconds = 5.0
     """Time between two commits of positions to the consumer group.  Kafka's own default; these positions only serve lag
     displays."""
@@ -716,10 +719,11 @@ class FlusherSettings(Section):
     memory.  Eight, because this occupies a handful of executors, and a conflict discards little work: one commit takes
     all groups."""
     compaction_target_rows: Count = 1_048_576
-    """A fragment is small if it has less than half of these rows and less than half of the next setting's bytes.  As
-    many rows as one new data file of lancewal takes."""
+    """A fragment is small if it has less than half of these rows and less than half of ``compaction_target_bytes``.
+    As many rows as one new data file of lancewal takes."""
     compaction_target_bytes: Bytes = ByteSize(256 << 20)
-    """Target size in bytes, because a million rows with vectors are gigabytes.  As much as a round reads."""
+    """Target size of a fragment in bytes, since a million rows with vectors would be gigabytes.  As much as a round
+    reads."""
     compaction_deleted_ratio: Annotated[float, BeforeValidator(_no_bool), Field(gt=0, le=1)] = 0.2
     """Share of hidden rows at which a fragment is rewritten.  A fifth, at which compaction writes five bytes for each
     byte that scans save."""

@@ -24,7 +24,7 @@ PREFIX = "LANCEWAL_"
 _FILE_MAX = 1 << 20
 """Most characters of a file that are read.  The file may be a pipe or a device without an end."""
 _SERVICE_LINK = re.compile(r"_SERVICE_HOST$|_SERVICE_PORT(_[A-Z0-9_]+)?$|_PORT(_\d+_(TCP|UDP|SCTP)(_[A-Z]+)?)?$")
-"""Variables that Kubernetes puts into every container for each Service of the namespace."""
+"""Pattern of the variables that Kubernetes puts into every container for each Service of the namespace."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ ELSEWHERE = {
     "table.schema": "table.columns",
     "storage_options": "storage.options",
 }
-"""Names that other programs have for the same setting."""
+"""Names that other programs have for a setting, each with the setting's name here."""
 
 
 def key_paths(model: type[BaseModel], at: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:

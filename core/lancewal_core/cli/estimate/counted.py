@@ -42,12 +42,12 @@ class RequestCounts:
     """Requests of one act, by kind.  ``rounds`` is the number of requests that must be sent one after another."""
 
     get: float = 0.0
-    """GET and HEAD."""
+    """Number of GET and HEAD requests."""
     list: float = 0.0
     put: float = 0.0
-    """PUT and POST, without POSTs that delete."""
+    """Number of PUT and POST requests, without POSTs that delete."""
     delete: float = 0.0
-    """Objects deleted, however many a request names."""
+    """Number of objects deleted, however many one request deletes."""
     rounds: float = 0.0
 
     @property

@@ -1,14 +1,14 @@
-"""Requests of a deployment each second, its bytes each month, and their price.  The requests are how often each act
-comes, times the requests of the act.
+"""Requests of a deployment each second, its bytes each month, and their price.
 
-Requests for rows of the table (``data/``, ``_deletions/``, ``_indices/``) are left out.  Their number follows from
-the size of the table and from what readers read.
+The requests are how often each act comes, times the requests of the act.  Requests for rows of the table (``data/``,
+``_deletions/``, ``_indices/``) are left out.  Their number follows from the size of the table and from what readers
+read.
 
-*Contention.*  A swap of a state page puts the next version.  If two processes swap a page between the same two looks, one of
-them is refused and looks again.  Swaps of a page are assumed to come independently of each other, ``rate`` a second.  A swap
-whose answer takes ``window`` seconds meets no other with the probability ``exp(-rate * window)``, so it takes
-``exp(rate * window)`` tries.  Where several members have partitions of a page, the version that a member knows is also out of
-date: its first try of a turn is refused.
+*Contention.*  A swap of a state page reads a version and puts the next one.  If two processes have read the same
+version, the second put is refused, and its process reads again.  Swaps of a page are assumed to come independently of
+each other, ``rate`` a second.  A swap whose answer takes ``window`` seconds meets no other with the probability
+``exp(-rate * window)``, so it takes ``exp(rate * window)`` tries.  If several members have partitions of a page, the
+version that a member knows is also out of date.  So a member's first try to seal is refused.
 """
 
 from __future__ import annotations
@@ -62,15 +62,15 @@ class Expected:
     pace: IngestPace
     by_act: Mapping[str, RequestCounts]
     page_tries: float
-    """Tries of a swap of a state page."""
+    """Average number of tries that one swap of a state page takes."""
     log_bytes: float
     """Bytes written to the log in a month."""
     table_bytes: float
-    """Bytes written in a month beside the log."""
+    """Bytes written in a month to other objects than the log."""
     fetched_bytes: float
     """Bytes that readers fetch from the log in a month.  Rows of the table come on top."""
     history_bytes: float
-    """Bytes of the log that are stored, for ``table.history_window_s``."""
+    """Bytes of the log that are stored at a time, since entries stay for ``table.history_window_s``."""
 
     @property
     def per_s(self) -> RequestCounts:
@@ -103,7 +103,7 @@ def expected(wished: Deployment) -> Expected:
 
 
 def tries(swaps_per_s: float, latency_s: float) -> float:
-    """Return how many puts one swap of a page takes on average (module docstring).  A swap reads the page, then puts
+    """Return how many tries one swap of a page takes on average (module docstring).  A try reads the page, then puts
     it."""
     return math.exp(swaps_per_s * 2 * latency_s)
 
@@ -143,7 +143,8 @@ def _in_a_turn(wished: Deployment, at: IngestPace) -> Size:
 
 
 def _again(wished: Deployment, at: IngestPace) -> RequestCounts:
-    """Return the requests of one swap of a page without the put that succeeds: refused puts, and looks after them."""
+    """Return the requests of one swap of a page without the put that succeeds: refused puts, and the reads after
+    them."""
     more = tries(_swaps_per_s(wished, at), wished.latency_s) - 1
     if wished.members > 1:
         more += 1

@@ -33,13 +33,13 @@ from lancewal_core.wal.writer import length_of
 BROKER_S = 0.01
 """Seconds from a record's arrival at the broker until the loop has it."""
 APPEND_S = 0.025
-"""Seconds of each segment, beside the request: begin, encode, apply."""
+"""Seconds that each segment takes beside its request: begin, encode, apply."""
 ROW_S = 1 / 300_000
-"""Seconds of each row of a segment, to decode and encode it."""
+"""Seconds that each row of a segment takes: decode, encode."""
 READ_S = 0.12
-"""Seconds of a strong read of some thousand unmerged rows, beside its requests: plan, decode, merge."""
+"""Seconds that a strong read of some thousand unmerged rows takes beside its requests: plan, decode, merge."""
 ROUNDS_FOR_ROWS = 1
-"""Rounds of a read for rows of the table, in addition to the counted rounds."""
+"""Requests, one after another, with which a read gets rows of the table, in addition to the counted ones."""
 READ = "strong read of an open table behind a merge"
 SEGMENT_BYTES_MAX = 32 << 20
 """See ``WorkerLimits.segment_bytes`` of ingest."""
@@ -66,7 +66,7 @@ class IngestPace:
     generation_s: float
     """Seconds from a generation's first entry to its seal."""
     sealed_by: str
-    """Setting of the limit that a generation reaches first."""
+    """Name of the setting with the limit that a generation reaches first."""
     turns: float
     """Number of turns in which the partitions of a process are sealed, each once."""
     read_s: float
@@ -79,7 +79,7 @@ def pace(wished: Deployment) -> IngestPace:
     read_s = READ_S + (asked(READ, read_size(wished)).rounds + ROUNDS_FOR_ROWS) * wished.latency_s
     every_s = max(wished.read_every_s, read_s)
     beside_s = BROKER_S + every_s + read_s
-    """Delay of a row that does not depend on how fast segments follow one another."""
+    """Delay of a row that does not depend on how often segments are stored, in seconds."""
     if not _keeps_up(wished):
         raise WishUnreachable(
             f"{wished.member_rows_per_s:,.0f} rows/s of {wished.row_bytes:g} bytes are more than one member takes in; "
@@ -114,8 +114,8 @@ PARTITIONS_PER_PAGE = 128
 
 
 def _linger_s(wished: Deployment, beside_s: float, alone_s: float, shortest_s: float) -> float:
-    """Return the default linger, or the longest one that fulfils the wish.  Segments are most of the requests, so a
-    long linger is cheap."""
+    """Return the default linger in seconds, or the longest one that fulfils the wish.  Segments are most of the
+    requests, so a long linger is cheap."""
     default_s = IngestSettings().linger_ms / 1000
     if wished.freshness_s is None:
         return default_s
@@ -144,7 +144,8 @@ def _period_s(linger_s: float, shortest_s: float, latency_s: float) -> float:
 
 
 def _by_puts_s(latency_s: float) -> float:
-    """Return the least seconds between two segments that PUTs demand, whatever ``ingest.linger_ms`` is."""
+    """Return the least seconds between two segments that follow from the duration of PUTs, whatever
+    ``ingest.linger_ms`` is."""
     return min(LINGER_PUTS * latency_s, LINGER_S_MAX)
 
 
