@@ -43,7 +43,7 @@ def check(
     folder = local_folder(uri)
     if folder is not None:
         if not folder.parent.is_dir():
-            raise InvalidInput(f"{address} is no folder here: make it first")
+            raise InvalidInput(f"{address} is not a folder of this machine: make it first")
         folder.mkdir()
     try:
         with closing(ThreadTasks()) as tasks:

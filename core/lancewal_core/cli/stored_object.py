@@ -96,7 +96,7 @@ def inspect_object(store: ObjectStore, key: str) -> Inspected:
         raise InvalidInput(
             f"{key!r} is not the key of an object that can be inspected. These can be: contract, control, drain, segment or "
             "fence, bundle, state page, history page, subscription. Also: flush, accepted loss, merge record, keys in "
-            "conflict, key catalog, part of a key run. Keys are complete, version digits and all",
+            "conflict, key catalog, part of a key run. Give the complete key, with the digits of the version",
             object=key,
         )
     data = store.get(key)

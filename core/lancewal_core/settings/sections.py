@@ -183,7 +183,7 @@ class FormatSettings(Section):
     """Format of record keys.  ``canonical``: the encoding of ``table.region_key`` as text.  ``short``, ``integer``,
     ``long``: one integer as Kafka's serializer of that name writes it.  ``json-compact``: a JSON object without spaces, as
     Kafka Connect writes it.  ``json``: a JSON object in any text.  ``connect-json``, ``avro``, ``protobuf``,
-    ``json-schema``: as of values.  ``bytes``: of the producers' choice.  Canonical, because a text key needs no setting in
+    ``json-schema``: as for values.  ``bytes``: any bytes.  Canonical, because a text key needs no setting in
     most clients, and ingest notices a row in a wrong partition."""
     envelope: Envelope = "none"
     """The envelope that a connector has put around each row.  ``debezium``: a change event, which names its operation and
@@ -215,14 +215,14 @@ def checked_column(value: object) -> ColumnText:
     given = {str(name): text for name, text in value.items()}
     unknown = [name for name in given if name not in _COLUMN_KEYS]
     if unknown:
-        raise ValueError(f"{unknown[0]!a}: a column has {', '.join(_COLUMN_KEYS)}")
+        raise ValueError(f"unknown key {unknown[0]!a}: a column takes {', '.join(_COLUMN_KEYS)}")
     wrong = [name for name in given if not isinstance(given[name], str) or not given[name]]
     if wrong or "type" not in given:
         raise ValueError(f"{wrong[0] if wrong else 'type'} needs a text: put a type with a comma or brackets in quotes")
     if given.get("json", JSON_FORMS[0]) not in JSON_FORMS:
         raise ValueError(f"json is {given['json']!a}: expected one of {', '.join(JSON_FORMS)}")
     if given.get("toast", NEVER) != NEVER:
-        raise ValueError(f"toast is {given['toast'][:60]!a}: expected {NEVER}, or nothing")
+        raise ValueError(f"toast is {given['toast'][:60]!a}: expected {NEVER}. Leave toast out otherwise")
     if any("\ud800" <= letter <= "\udfff" for letter in given.get("field", "")):
         raise ValueError("field is not Unicode text")
     _column_type(given["type"])
@@ -279,7 +279,7 @@ def checked_metadata(value: object) -> ColumnText:
     if not types or any("\ud800" <= letter <= "\udfff" for letter in source):
         raise ValueError(f"source is {source!a}: expected one of {', '.join(_METADATA_TYPES)}, {_HEADER}NAME")
     if "type" in given and (types != _BYTES or given["type"] not in types):
-        raise ValueError("only kafka.key and headers have a type: binary or string")
+        raise ValueError("only kafka.key and headers take a type, binary or string: leave type out")
     return source if given.get("type", types[0]) == types[0] else {"source": source, "type": given["type"]}
 
 
@@ -488,7 +488,7 @@ class KafkaSettings(Section):
     """``host:port``, several with commas.  No default: localhost would hide a forgotten setting."""
     group_id: str = ""
     """Consumer group.  By default ``lancewal-<table uuid>``: two tables on one topic must never share a group.  A table
-    has one group.  Ingest with another group ends by name, until ``lancewal table alter --group`` has moved the
+    has one group.  Ingest with another group does not start until ``lancewal table alter --group`` has moved the
     table."""
     topics: Annotated[Names, AfterValidator(_topic_names)] = ()
     """Topics that a process may read and write dead letters to, including the dead-letter topic; ``*`` stands for any
@@ -617,7 +617,7 @@ class IngestSettings(Section):
     """Seal a MemTable at this age, so that a quiet partition's WAL gets merged and trimmed too."""
     seal_log_distance: Count = 1_000
     """Seal when the log has this many segments since the MemTable's first entry.  A segment with more than four entries
-    counts as half the root of their number.  This bounds the segments that a take-over and a strong read must read.
+    counts as half the square root of their number.  This bounds the segments that a take-over and a strong read must read.
     With many partitions an eighth of them is sealed at once, and the first generation after a start earlier."""
     bundles: bool = True
     """Copy small WAL segments, up to 32, into one object that distant readers fetch instead.  On, because it

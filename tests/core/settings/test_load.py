@@ -135,9 +135,9 @@ def test_forms_and_fields_of_columns(file: Path) -> None:
             "envelope.source.txId",
             "envelope.op, envelope.ts_ms, envelope.source.ts_ms, envelope.source.lsn, kafka.header.NAME",
         ),
-        ("{source: envelope.op, type: string}", "only kafka.key and headers have a type"),
-        ("{source: kafka.offset, type: string}", "only kafka.key and headers have a type"),
-        ("{source: kafka.key, type: int64}", "only kafka.key and headers have a type"),
+        ("{source: envelope.op, type: string}", "only kafka.key and headers take a type"),
+        ("{source: kafka.offset, type: string}", "only kafka.key and headers take a type"),
+        ("{source: kafka.key, type: int64}", "only kafka.key and headers take a type"),
         ("{from: kafka.key}", "expected a source such as kafka.offset"),
         ("7", "expected a source such as kafka.offset"),
     ],
@@ -167,7 +167,7 @@ def test_metadata_columns(file: Path) -> None:
 @pytest.mark.parametrize(
     ("column", "named"),
     [
-        ("{type: int64, jsn: text}", "'jsn': a column has type, json, field, toast"),
+        ("{type: int64, jsn: text}", "unknown key 'jsn': a column takes type, json, field, toast"),
         ("{json: epoch_ms}", "type needs a text"),
         (
             "{type: int64, json: millis}",

@@ -62,7 +62,7 @@ def test_what_adds_is_parsed(text: str, parsed: Added) -> None:
             'A text with a colon has quotes, such as the type "struct<dep: int32',
         ),
         (parse_added, "note: string =", "is not a value of its type"),
-        (parse_added, "n: {type: int64, form: text}", "a column has type, json, field, toast"),
+        (parse_added, "n: {type: int64, form: text}", "a column takes type, json, field, toast"),
         (parse_added, "n: {source: kafka.lag}", "expected one of kafka.topic"),
         (parse_added, "n: {json: text}", "type needs a text"),
         (parse_added, "n: {type: string", "expected ',' or '}'"),

@@ -95,7 +95,8 @@ def command(
     prices = {name: price for name, price in given.items() if price is not None}
     if prices and store is not PricedStore.S3:
         raise InvalidInput(
-            f"--{next(iter(prices))}-price: prices are for --store s3. Multiply the requests of each class by your price"
+            f"--{next(iter(prices))}-price: prices are for --store s3. For another store, multiply the requests and bytes by "
+            "your prices"
         )
     found = expected(wished)
     money = found.money(Prices(**prices)) if store is PricedStore.S3 else None

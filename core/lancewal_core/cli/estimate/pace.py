@@ -42,18 +42,19 @@ ROUNDS_FOR_ROWS = 1
 """Requests, one after another, with which a read gets rows of the table, in addition to the counted ones."""
 READ = "strong read of an open table behind a merge"
 SEGMENT_BYTES_MAX = 32 << 20
-"""See ``WorkerLimits.segment_bytes`` of ingest."""
+"""Most bytes of rows in one segment (``WorkerLimits.segment_bytes`` of ingest)."""
 BUNDLE_SEGMENTS = 32
-"""See ``WorkerLimits.bundle_segments`` of ingest."""
+"""Most segments of which one bundle has copies (``WorkerLimits.bundle_segments`` of ingest)."""
 BUNDLED_BYTES_MAX = 64 << 10
-"""See ``SMALL_BYTES`` of ingest's ``bundling``."""
+"""Size in bytes of the largest segment that is copied into a bundle (``SMALL_BYTES`` of ingest's ``bundling``)."""
 MEMTABLES_RATIO = 0.3
-"""See ``MemoryPolicy`` of ingest."""
+"""Share of the memory budget that MemTables may take (``memtables_ratio`` of ingest's ``MemoryPolicy``)."""
 SEALED_IN_GROUPS = 8
-"""See ``GROUPS`` of ingest's ``policy``."""
+"""Number of groups of partitions, each of which is sealed at once (``GROUPS`` of ingest's ``policy``)."""
 LINGER_MS_LEAST = 1
 LINGER_PUTS, LINGER_S_MAX = 3.0, 1.0
-"""See ``WorkerLimits.linger_puts`` of ingest."""
+"""Least time between two segments: in durations of recent PUTs, and its upper bound in seconds (``WorkerLimits`` of
+ingest)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +111,7 @@ def pages_of(partitions: int) -> int:
 
 
 PARTITIONS_PER_PAGE = 128
-"""See ``Contract.regions_per_page``."""
+"""Number of partitions whose states lie in one state page (``Contract.regions_per_page``)."""
 
 
 def _linger_s(wished: Deployment, beside_s: float, alone_s: float, shortest_s: float) -> float:

@@ -140,4 +140,4 @@ def test_a_store_that_takes_nothing_ends_the_check_by_its_own_words(scheme: str,
 
 def test_a_folder_that_is_not_there_is_to_be_made(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["store", "check", str(tmp_path / "nowhere")]) == 2
-    assert "nowhere is no folder here: make it first" in capsys.readouterr().err
+    assert "nowhere is not a folder of this machine: make it first" in capsys.readouterr().err
