@@ -70,7 +70,7 @@ def test_what_adds_is_parsed(text: str, parsed: Added) -> None:
         (parse_widened, "fare: double", "did you mean float64"),
         (parse_renamed, "fare", "expected OLD=NEW"),
         (parse_renamed, '"fare=x"', "expected OLD=NEW"),
-        (parse_renamed, '"fare"x=y', "after the quotes"),
+        (parse_renamed, '"fare"x=y', "after the closing quote"),
         (parse_renamed, '"a\\x"=y', "is written as in JSON"),
         (parse_renamed, "=x", "expected OLD=NEW"),
         (parse_renamed, "fare=", "expected OLD=NEW"),
