@@ -1,13 +1,15 @@
-"""Versions of the contract by which the records of a lost segment may have been taken.
+"""Contract versions by which ingest may have decoded the records of a lost segment.
 
-Each entry of the WAL names its contract version.  Nobody knows that of an entry whose segment is gone.  All writers of a
-region take up versions in their order, so it lies between those of the entries around it.
+Each entry of the WAL names its contract version.  If an entry's segment is gone, its version is unknown.  All writers
+of a region use contract versions in ascending order.  So the version lies between those of the entries before and
+after.
 
 Guarantees
- 1. ``repair`` and ``verify`` ask the same versions, in the same order, if the entries around the lost segment are in its
-    log.  A repaired segment is then no difference.  ``repair`` knows no entries of other logs.  Next to the border of
-    a log it may ask newer versions too, and ``verify`` may report a record as different.
- 2. A record's row is the one by the newest version under which it is a row.
+ 1. ``repair`` and ``verify`` decode by the same versions, in the same order, if the entries before and after the lost
+    segment are in its log.  Then ``verify`` reports no difference for a repaired segment.  ``repair`` knows no entries
+    of other logs.  So at the beginning or end of a log it may use newer versions too, and ``verify`` may report a
+    record as different.
+ 2. A record's row is the one that the newest version gives among those under which the record is a row.
 """
 
 from __future__ import annotations
@@ -24,10 +26,12 @@ from lancewal_core.table.contract import Contract, former_columns
 
 
 def versions_between(opened: OpenedTable, before: int | None, after: int | None) -> tuple[int, ...]:
-    """Return the versions by which the records between two entries may have been taken, newest first.
+    """Return the contract versions by which the records between two entries may have been decoded, newest first.
 
-    There is one for each state of the columns, and the first one if another schema or form of keys was accepted since.
-    ``before`` and ``after``: versions of the entries around the records, None if there are none."""
+    The result has one version for each state of the columns.  It also has ``before`` if another schema of values or key
+    form was accepted since.  ``before`` and ``after``: contract versions of the entries before and after the records;
+    None if there is no such entry.
+    """
     contract_of = partial(opened.contracts.of, opened.contract)
     newest = opened.contract if after is None else contract_of(after)
     # A schema or a form of keys that a person has accepted decides about rows as columns do.
@@ -49,9 +53,11 @@ def _same_schemas(one: Contract, other: Contract) -> bool:
 
 
 def rows_by_newest(taken: Iterable[pa.RecordBatch]) -> pa.RecordBatch | None:
-    """Return the row of each record by the newest version that gives one, ordered by offset; None if nothing was taken.
+    """Return the row of each record by the newest version that gives one, ordered by offset.  None if ``taken`` is
+    empty.
 
-    ``taken``: for each version, newest first, the rows that it gives.  All have the same columns."""
+    ``taken``: for each contract version, newest first, the rows that it gives.  All have the same columns.
+    """
     found: list[pa.RecordBatch] = []
     for rows in taken:
         if found:

@@ -26,8 +26,8 @@ from lancewal_core.rows.fold import Folded, fold
 
 @dataclass(frozen=True, slots=True)
 class FlushState:
-    """Result of checking a flush.  ``problem``: why the flush cannot be used.  ``log_problem``: why the log cannot be
-    used instead.  None means that it can.
+    """Result of checking a flush.  ``problem``: why the flush cannot be used, None if it can.  ``log_problem``: why the
+    log cannot be used instead, None if it can.
     """
 
     record: GenerationRecord

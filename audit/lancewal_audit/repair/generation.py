@@ -28,7 +28,8 @@ from lancewal_core.region.state import GenerationRecord, GenerationState, Region
 
 @dataclass(frozen=True, slots=True)
 class GenerationRepair:
-    """Plan of a repair: ``seen`` are the flushes that were checked, ``rebuild`` those that are to be rebuilt."""
+    """Plan of a repair.  ``seen``: results for all flushes that were checked.  ``rebuild``: results for the flushes
+    that are to be rebuilt."""
 
     region: Region
     seen: tuple[FlushState, ...]

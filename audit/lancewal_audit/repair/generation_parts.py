@@ -3,10 +3,10 @@
 Guarantees
  1. The parts cover the generation from its first position to its end, each position once.  A part is an entry that a segment
     holds undamaged, or a gap.  An OPEN generation ends with the last of its entries that a trailer lists.
- 2. ``rows_of`` decodes Kafka's records of a gap by ingest's decoder, under the contract that was in force.  If its
-    columns were changed meanwhile, nobody knows by which version a record was taken: the newest one counts under which
-    it is a row.  Bad and misrouted records are left out, as they were before: each became a dead letter before its
-    offset became durable, or was ignored by the policy in force.
+ 2. ``rows_of`` decodes Kafka's records of a gap by ingest's decoder, under the contract version of that time.  If
+    columns were changed, the version that decoded a record may be unknown.  Then the newest version counts under which
+    the record is a row.  Bad and misrouted records are left out, as they were before: each became a dead letter before
+    its offset became durable, or was ignored by the policy in force.
  3. Offsets that a person accepted as lost are not read from anywhere.
 """
 
@@ -40,11 +40,11 @@ class Gap:
     first: Position
     next: Position
     versions: tuple[int, ...]
-    """Versions of the contract by which the records may have been taken, newest first (``versions_between``)."""
+    """Contract versions by which ingest may have decoded the records, newest first (``versions_between``)."""
 
     @property
     def contract_version(self) -> int:
-        """Version whose columns the rows of the gap have."""
+        """Contract version whose columns the rows of the gap get: the newest possible one."""
         return self.versions[0]
 
 
@@ -54,7 +54,8 @@ Part = Entry | Gap
 def parts_of(
     context: RepairContext, region: Region, record: GenerationRecord, survey: LogSurvey | None
 ) -> tuple[Part, ...]:
-    """Return the parts of a generation, in order (guarantee 1).  ``survey``: its log, None if no object of it is left."""
+    """Return the parts of a generation, in order (guarantee 1).  ``survey``: survey of the generation's log, None if no
+    object of the log is left."""
     parts: list[Part] = []
     at, before, after = record.first, None, None
     for piece in () if survey is None else survey.pieces[region]:
@@ -76,9 +77,8 @@ def parts_of(
 
 
 def rows_of(context: RepairContext, topic: TopicRecords, region: Region, part: Part) -> pa.RecordBatch | None:
-    """Return the rows of a part (guarantee 2), or None if it has none.
-
-    ``RetentionLost``: Kafka does not have the records of a gap any more."""
+    """Return the rows of a part (guarantee 2), or None if the part has none.  Raises ``RetentionLost`` if Kafka does
+    not have the records of a gap any more."""
     if isinstance(part, Entry):
         return part.rows
     losses = read_losses(context.store, region, context.contract.making)
@@ -99,7 +99,8 @@ def rows_of(context: RepairContext, topic: TopicRecords, region: Region, part: P
 
 
 def _taken(context: RepairContext, consumed: Consumed, gap: Gap) -> Iterator[pa.RecordBatch]:
-    """Yield the rows by each version that gives any, newest first."""
+    """Yield the rows that each contract version gives for a gap's records, newest version first.  Versions that give no
+    row are left out."""
     schemas = WriterSchemas(context.store, context.contract.making)
     for version in gap.versions:
         entry, _, _ = Preparer(context.contract_of(version), schemas=schemas, reads_again=True).prepare(consumed)

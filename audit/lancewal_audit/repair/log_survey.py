@@ -31,12 +31,12 @@ class Piece:
     owner: str
     contract_version: int
     record_times: RecordTimes | None
-    """Times of its records; None if it has no rows."""
+    """Record times of the entry's rows; None if it has no rows."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogSurvey:
-    """One log.  ``sequences``: numbers of its objects, ascending, fence and damaged ones included."""
+    """Survey of one log.  ``sequences``: numbers of its objects, ascending, including the fence and damaged segments."""
 
     log: LogId
     sequences: tuple[Sequence, ...]
@@ -55,7 +55,7 @@ class LogSurvey:
 
     @property
     def behind(self) -> Sequence:
-        """The number after the last object."""
+        """Number that follows that of the log's last object."""
         return Sequence(self.sequences[-1] + 1)
 
     def joined(self, one: Piece, other: Piece) -> bool:

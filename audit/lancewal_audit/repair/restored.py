@@ -58,7 +58,8 @@ _STORED: Mapping[Choice, Decision] = {"drop": "keep", "replay": "replay"}
 _CHOICES = {stored: choice for choice, stored in _STORED.items()}
 _TRIES = 5
 _LOOKED_AT = 1_000
-"""Number of newest merge records that are searched for a decision.  A table makes more merges in about a day."""
+"""Number of the newest merge records that are searched for a decision.  A table that merges all the time makes more in
+about a day."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,7 +238,8 @@ def _decision(context: RepairContext) -> tuple[TableVersion, str] | None:
 
 
 def _in_force(context: RepairContext, version: int, decided: Mapping[int, InForce]) -> InForce:
-    """Return the watermarks of a version, as they will be once ``decided`` is recorded."""
+    """Return the watermarks of table version ``version``.  ``decided``: the planned watermarks of undecided restores,
+    by their version."""
     try:
         return context.watermarks.at(version)
     except TableRestored as error:
@@ -269,7 +271,8 @@ def _conflicts(context: RepairContext, restore: Restore, decided: Mapping[int, I
 
 
 def _check_contract(context: RepairContext, before: InForce, after: InForce) -> None:
-    """Raise ``RepairRefused`` if keys have moved between regions since: merging again would not follow Kafka's order."""
+    """Raise ``RepairRefused`` if keys have moved to other regions since the restored version (``before``).  Merging
+    again would not follow the order of their records."""
     ours = set(context.contract.regions)
     moved = [r.name for r in before.regions if r not in ours and before.generation(r) != after.generation(r)]
     moved += before_alteration(context, after)

@@ -54,7 +54,7 @@ from lancewal_core.wal.segment import decode_segment
 from lancewal_ingest.context import new_owner
 
 REPAIR = OwnerId("repair")
-"""Owner that is named by fences of this command."""
+"""Owner that fences of this command name."""
 _PERHAPS_IN_MEMORY = (
     "an ingest process that wrote this log and still runs may have these records in memory. Stop it in order first (SIGTERM): "
     "then it flushes what it has"
@@ -69,10 +69,11 @@ class NeededGeneration:
     record: GenerationRecord
     parts: tuple[Part, ...]
     spans: bool
-    """Whether the segment lies within the generation's segments, even if it holds no entry of the generation."""
+    """Whether the damaged segment lies in the generation's range of segments, even if it holds no entry of the
+    generation."""
     reads: tuple[tuple[Position, Position], ...] = ()
     given_up: tuple[GivenUp, ...] = ()
-    """Positions that are lost for good, if a person accepts the loss."""
+    """Positions that are lost for good; the repair needs a person's consent to leave them out."""
 
     @property
     def gaps(self) -> list[Gap]:
@@ -80,7 +81,7 @@ class NeededGeneration:
 
     @property
     def record_times(self) -> RecordTimes | None:
-        """Times of the generation's records; None if it has none, or has gaps, whose times are unknown."""
+        """Record times of the generation's rows.  None if it has no rows, or has gaps, whose record times are unknown."""
         return None if self.gaps else RecordTimes.of(part.rows for part in self.parts if isinstance(part, Entry))
 
     @property
@@ -102,7 +103,7 @@ class SegmentPlan:
     """Number at which the log is to be fenced; None if it has ended, or no generation in it is OPEN."""
     accept_loss: bool = False
     compacted: bool = False
-    """Whether the topic is compacted and its records are to be read."""
+    """Whether the topic is compacted and records must be read from it."""
 
     def lines(self) -> list[Told]:
         """Return sentences about the damage, the losses, and the generations that are to be flushed."""

@@ -28,25 +28,27 @@ from lancewal_core.region.loss_record import LossRecord, behind_losses, read_los
 
 @dataclass(frozen=True, slots=True)
 class GivenUp:
-    """Positions [``first``, ``next``) of a region that are given up; ``kind``: see ``LossRecord``."""
+    """Positions [``first``, ``next``) of a region whose records are given up: lost, and left out of a repaired flush.
+    ``kind``: see ``LossRecord``."""
 
     region: Region
     first: Position
     next: Position
     kind: Literal["offsets", "tombstones"]
     kafka_first: Position
-    """First offset that Kafka has."""
+    """First offset that Kafka has of the partition."""
 
     @property
     def cause(self) -> str:
-        """The sentence that says which positions exist nowhere, and why."""
+        """Text that says which offsets are lost, and why."""
         what = f"topic {self.region.topic} partition {self.region.partition}: offsets {self.first} to {self.next - 1}"
         if self.kind == "offsets":
             return f"{what} are in no segment, and Kafka begins at {self.kafka_first}"
         return f"{what} are in no segment, and the topic is compacted: deletes among them may be gone"
 
     def told(self, before: str = "") -> Told:
-        """Return the sentence that says what giving these positions up means.  ``before``: text at its beginning."""
+        """Return the text that says which offsets are lost, and what that means for rows.  ``before``: text to begin
+        with."""
         means = (
             "they are given up: their keys keep the state that earlier records gave them"
             if self.kind == "offsets"

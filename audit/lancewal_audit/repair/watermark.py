@@ -38,7 +38,7 @@ from lancewal_core.table.protocol import TransactionInfo
 from lancewal_core.table.watermarks import NOTHING_MERGED, InForce, Watermark, decode_merge_record, watermarks_of
 
 _LOOKED_AT = 1_000
-"""Most versions below the one that is gone whose transactions are read."""
+"""Upper bound of the number of versions, below the one that is gone, whose transactions are read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class WatermarkPlan:
     version: TableVersion
     gone: int
     left: InForce
-    """The newest watermarks that are left, of a version below the one that is gone."""
+    """The newest watermarks that are still recorded: those of a version below ``gone`` whose merge is finished."""
     marked: Mapping[Region, Watermark]
     """Watermarks by the generations marked MERGED in the regions' states."""
     waiting: Mapping[Region, tuple[GenerationRecord, ...]]

@@ -11,7 +11,8 @@ from lancewal_audit.repair.log_survey import Piece
 from lancewal_core.names.ids import Position
 
 Joined = Callable[[Piece, Piece], bool]
-"""Whether the later piece follows the earlier one in the same log, with nothing missing in between."""
+"""Function of an earlier and a later piece.  Returns whether both are in the same log, with no segment missing between
+them."""
 
 
 def farthest_chain(pieces: Sequence[Piece], start: Position, joined: Joined) -> list[Piece]:
@@ -50,7 +51,7 @@ def chain_between(pieces: Sequence[Piece], first: Position, end: Position, joine
 
 
 def runs(chain: Sequence[Piece], joined: Joined) -> list[list[Piece]]:
-    """Return the chain in parts, each of which one walk of one log can read.  So each part can be a generation."""
+    """Divide the chain into parts that lie in one log without a missing segment.  So each part can be a generation."""
     parts: list[list[Piece]] = []
     for piece in chain:
         if parts and parts[-1][-1].log == piece.log and joined(parts[-1][-1], piece):

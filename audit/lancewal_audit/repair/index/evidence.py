@@ -22,9 +22,9 @@ class Versions:
     newest: int
     """Number of the newest version; 0 if none is listed."""
     sound: tuple[int, RegionState] | None
-    """The newest version in which the region's state can be read, and this state."""
+    """Number of the newest version in which the region's state can be read, and this state; None if there is none."""
     damaged: tuple[str, ...]
-    """Errors of the versions above ``sound``."""
+    """Texts of the errors of the versions above ``sound``, newest first."""
     page: StatePage | None
     """The newest version of the page; None if it cannot be read.  Single records in it may be damaged."""
 
@@ -52,7 +52,8 @@ def versions_of(context: RepairContext, region: Region) -> Versions:
 
 
 def finished_mark(context: RepairContext, region: Region) -> Watermark:
-    """Return the region's watermark at the newest finished merge.  An unfinished merge still needs its generations."""
+    """Return the region's watermark at the newest finished merge.  A merge that is not finished may still need the
+    generations that it merged."""
     _, in_force = context.watermarks.newest()
     finished = in_force.version == 0 or in_force.merge is None
     if not finished and context.store.get(paths.merge_finished(in_force.version, context.contract.making)) is None:

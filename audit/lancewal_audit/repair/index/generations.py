@@ -183,8 +183,9 @@ def trimmed_boundary(
 ) -> tuple[Generation, Position, int | None]:
     """Return the trimmed boundary (generation and position) and the highest record time below it, in ms or None.
 
-    If every generation above the readable version's boundary is still listed, the three are those of that version.
-    Otherwise all below the first of ``records`` counts as trimmed, and the record time is unknown."""
+    If all generations above the readable version's boundary are still listed, all three values are those of that
+    version.  Otherwise all below the first of ``records`` counts as trimmed, and the record time is unknown.
+    """
     first = records[0]
     if known and versions.sound is not None:
         sound = versions.sound[1]
@@ -199,7 +200,8 @@ def trimmed_boundary(
 def leads_as_far(
     state: RegionState, records: list[GenerationRecord], mark: Watermark, survey: Mapping[LogId, LogSurvey]
 ) -> bool:
-    """Return whether a state reaches as far as the generations ``records`` that were found."""
+    """Return whether ``state`` already covers the positions of ``records``, the generations that were found, and of the
+    watermark ``mark``."""
     newest = state.newest
     if newest is None or newest.generation < mark.generation:
         return False

@@ -63,13 +63,13 @@ from lancewal_core.table.control import Service, read_control
 from lancewal_core.wal.log_end import end_log
 
 MARGIN = 100
-"""Number of versions above the newest listed one that a process may remember."""
+"""Number of versions that are put above the newest listed one, in case a process remembers a version that was lost."""
 MARGIN_BLIND = 1_000
-"""Number of versions above the highest known one that a process may remember, if no version is listed."""
+"""Number of versions that are put above the highest known one if no version is listed (see ``MARGIN``)."""
 _FILLS = "repair-"
-"""Prefix of a write id that contains the last number at which the version is put."""
+"""Prefix of the write id of a repaired page.  The last version number at which the page is put follows it."""
 _SHOWN = 5
-"""Most unreadable versions that a report names."""
+"""Number of unreadable versions that a report names at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,9 +80,9 @@ class StatePlan:
     versions: Versions
     index: RegionState | None
     missing: tuple[Position, Position] | None
-    """Positions [first, next) that no log has, though logs hold later ones; None if there is no gap."""
+    """First gap as positions [first, next): no log has them, though logs have later ones.  None if there is no gap."""
     unreadable: tuple[str, ...]
-    """Damaged and missing segments, which may have held more of the region."""
+    """Texts about damaged and missing segments, which may have held more entries of the region."""
 
     def lines(self) -> list[Told]:
         """Return sentences about the listed versions, and about the state that is to be written."""
@@ -264,7 +264,8 @@ def _page_with(
 
 
 def _go_on(context: RepairContext, plan: StatePlan) -> list[Told]:
-    """Put the rest of the numbers of an interrupted repair (guarantee 5); return what was done, nothing if all are there."""
+    """Put the newest page at the remaining numbers of an interrupted repair (guarantee 5).  Return what was done; an
+    empty list if no number is missing."""
     newest, page = plan.versions.newest, plan.versions.page
     if page is None or not page.write_id.startswith(_FILLS):
         return []
@@ -274,9 +275,11 @@ def _go_on(context: RepairContext, plan: StatePlan) -> list[Told]:
 
 
 def _fill(context: RepairContext, region: Region, data: bytes, numbers: range, newest: int) -> list[Told]:
-    """Put the version ``data`` at each absent number, in ascending order (guarantee 4); return what was done.
+    """Put the page ``data`` at each of the ``numbers`` that is absent, in ascending order (guarantee 4).  Return what
+    was done.
 
-    Versions that exist up to ``newest`` stay as they are."""
+    Versions that exist up to ``newest`` stay as they are.
+    """
     page = context.contract.page_of(region)
     filled = 0
     for number in numbers:
