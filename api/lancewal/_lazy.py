@@ -1,4 +1,5 @@
-"""Public names that are loaded when they are first used.  A missing part concerns only the code that uses its names."""
+"""Public names that are loaded when they are first used.  If an optional part is not installed, only code that uses its
+names fails."""
 
 from __future__ import annotations
 

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 
 INDEX_KEYS = 400
-"""Sampled keys for the indexes: some hundred queries each, seconds on a local disk, a minute on an object store."""
+"""Number of keys that are sampled for ``--indexes``.  With it, each index gets some hundred queries: seconds on a local
+disk, a minute on an object store."""
 
 
 Sources: TypeAlias = Literal["topic", "wal", "both"]

@@ -29,14 +29,15 @@ from lancewal_core.rows.murmur2 import NO_PARTITION
 from lancewal_core.rows.schema import OP, PRESENT, TIMESTAMP, RowSchema
 
 LOOKED_UP = 1_000
-"""Most keys of wrong or missing rows for which hidden rows are searched."""
+"""Upper bound of the number of keys, with wrong or missing rows, for which hidden rows are searched."""
 
 Key = Values
 
 
 @dataclass(frozen=True, slots=True)
 class WantedRow:
-    """A row that the merged table should have but does not show.  It is looked for among hidden rows."""
+    """Row that the merged table should show, but shows another one or none.  ``verify`` searches for it among hidden
+    rows."""
 
     key: Key
     state: KeyState
@@ -56,7 +57,8 @@ class Tally:
 
 
 class Comparison:
-    """Comparison of shares, one after the other.  ``tally`` has the counts so far."""
+    """Comparison of all shares of the keys, one share after the other.  ``tally`` has the counts of the shares that
+    were compared."""
 
     def __init__(self, scope: Scope, evidence: Evidence, findings: Findings) -> None:
         rows = scope.contract.rows
@@ -220,7 +222,8 @@ class Comparison:
         return told
 
     def _may_be_absent(self, state: KeyState) -> bool:
-        """Return whether the row may be missing because its time to live is over, or its delete is removed."""
+        """Return whether the row may rightly be missing: it has expired, or compaction may have removed the key's
+        delete."""
         if state.partition in self._deletes_may_be_gone:
             return True
         if self._expires is None:

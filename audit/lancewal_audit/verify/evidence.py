@@ -75,7 +75,7 @@ class Evidence:
 
     @property
     def records_max(self) -> int:
-        """Number of offsets in the source that has more."""
+        """Number of offsets in the source that has more of them, summed over all regions."""
         return max(sum(max(r.end - r.begin, 0) for r in side.values()) for side in (self.topic, self.wal))
 
     def gather(self, writer: ShareWriter, findings: Findings) -> None:

@@ -19,7 +19,7 @@ _ROW_ID = "_rowid"
 
 
 def hidden_rows(pinned: LancePinnedTable, rows: RowSchema, wanted: Sequence[WantedRow]) -> Iterator[Finding]:
-    """Yield a finding for each hidden row of a version that equals the row wanted for its key."""
+    """Yield a finding for each hidden row of a version that equals the row in ``wanted`` of its key."""
     if not wanted:
         return
     names = list(rows.primary_key)

@@ -34,9 +34,10 @@ from lancewal_core.table.protocol import ROW_ADDRESS
 from lancewal_reader.forms.sql_literals import literal
 
 ANSWER_ROWS_MAX = 1_000_000
-"""Most rows of one answer that are checked.  If an answer has more, missing rows are not noticed."""
+"""Upper bound of the rows of one answer that are checked.  If an answer has more rows, missing rows are not noticed."""
 WORD_ROWS_MAX = 2_000
-"""Most rows of a word.  A word in more rows is skipped, since each row's text is split into tokens here."""
+"""Upper bound of the rows that contain a word.  A word in more rows is skipped, since Python splits each row's text
+into tokens."""
 WORDS_OF_A_TEXT = 2
 _RUN = re.compile("[0-9A-Za-z]+")
 _BETWEEN = "[^0-9a-z]+"
@@ -51,15 +52,17 @@ class IndexAnswer:
     wrong: pa.Table
     """Keys of the rows that do not have the value asked for."""
     twice: pa.Table
-    """Keys of the rows that the answer has a second time."""
+    """Keys of the rows that the answer has more than once."""
     counted: int
-    """Number of distinct rows of the answer that the scan must count too."""
+    """Number of distinct rows of the answer that have what the scan counts for this question (``Questions.count``).  If
+    the index misses no row, the scan counts as many."""
     whole: bool = True
     """False if the answer had more rows than are checked."""
 
 
 class Questions(Protocol):
-    """Questions to one index.  ``ask`` puts one to the index; ``count`` counts the matches of all in a scan."""
+    """Questions to one index.  ``ask`` answers one question through the index.  ``count`` counts the matching rows of
+    all questions in a batch of a scan."""
 
     def __len__(self) -> int: ...
 

@@ -55,7 +55,8 @@ _VALUES = ("BTREE", "BITMAP", "ZONEMAP", "BLOOMFILTER", "LABEL_LIST", "NGRAM")
 _ROW_ID = "_rowid"
 _BATCH_ROWS = 65_536
 _NAMED = 20
-"""Most rows of one answer that become findings with a key; the other rows become findings without one."""
+"""Upper bound of the rows of one answer that become findings with a key.  Other wrong rows become findings without a
+key."""
 
 
 @dataclass(slots=True)

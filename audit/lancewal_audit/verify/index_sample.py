@@ -19,7 +19,7 @@ from lancewal_audit.verify.key_fold import RowOperation, plain_rows, same
 from lancewal_core.rows.schema import Op, RowSchema
 
 VALUES_MAX = 4
-"""Most values of a column that are kept: the newest ones."""
+"""Upper bound of the values that are kept of one key and column: the newest ones."""
 
 
 @dataclass(frozen=True, slots=True, order=True)

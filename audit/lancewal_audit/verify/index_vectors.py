@@ -54,7 +54,7 @@ def uses_vector_index(dataset: Any, build: IndexBuild, vector: Vector) -> bool:
 
 
 def ask_vectors(dataset: Any, build: IndexBuild, rows: Sequence[VectorRow]) -> VectorAnswer:
-    """Make the checks of the module docstring for these rows."""
+    """Search for the rows in the index, make the checks of the module docstring, and return their result."""
     answer = VectorAnswer([], [], [], len(rows))
     if not rows:
         return answer

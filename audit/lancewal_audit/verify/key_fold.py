@@ -47,7 +47,7 @@ class KeyState:
     """Whether there is a row."""
     values: Values
     known: list[bool] | None
-    """Per column whether its value is known; None: all are."""
+    """For each column whether its value is known; None: all are known."""
 
     def differing(self, values: Values) -> list[int]:
         """Return the numbers of the columns that are known to have another value than in ``values``."""

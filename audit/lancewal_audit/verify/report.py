@@ -46,17 +46,17 @@ class Finding:
     kind: str
     """One of ``KINDS``."""
     where: str
-    """``merged table``, ``read``, ``wal``, or ``index`` and its name."""
+    """Side with the difference: ``merged table``, ``read``, ``wal``, or ``index`` and the index's name."""
     text: str
-    """Text for people."""
+    """Explanation for people; may be empty."""
     key: Mapping[str, object] | None = None
     partition: int | None = None
     offset: int | None = None
     """Offset of the newest record of the key, or of the record itself."""
     columns: tuple[str, ...] = ()
-    """Columns that differ."""
+    """Names of the columns that differ."""
     object: str | None = None
-    """Key of the WAL segment."""
+    """Object key of the WAL segment that the finding is about."""
     fragment: int | None = None
     row: int | None = None
 
@@ -83,7 +83,7 @@ class Findings:
 
 @dataclass(frozen=True, slots=True)
 class RegionReport:
-    """Ranges that were compared of one region, as positions, [first, next)."""
+    """Compared positions of one region.  Ranges are texts ``[first, next)``, ``nothing`` or empty."""
 
     region: str
     partition: int
@@ -92,19 +92,19 @@ class RegionReport:
     merged: int
     """Position up to which the table version holds the records."""
     topic: str
-    """Range that Kafka has below the cut; empty if Kafka was not read."""
+    """Range of positions below ``cut`` that Kafka has; ``nothing``, or empty if Kafka was not read."""
     wal: str
     compared_from: str
-    """Source of the records that the table was compared with."""
+    """Source of the records with which the region was compared: ``topic`` or ``wal``."""
     compared: str
-    """Range of positions of these records."""
+    """Range of positions of the records from the source ``compared_from``."""
     from_the_beginning: bool
     why_not: str
     topic_with_wal: str
     """Range of positions at which the two sources were compared with each other."""
     accepted_losses: tuple[str, ...]
     rejected: int
-    """Number of compared records that became no row."""
+    """Number of rejected records in the compared range."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +115,7 @@ class IndexReport:
     kind: str
     column: str
     unindexed_rows: int
-    """Rows that the index does not cover; queries scan them."""
+    """Number of rows that the index does not cover; queries scan them."""
     asked: int
     """Number of values, words or vectors that were looked up."""
     findings: int
@@ -134,34 +134,34 @@ class Report:
     receipt: Mapping[str, Any]
     sources: str
     sample: float
-    """Fraction of the keys."""
+    """Fraction of the table's keys that was compared."""
     regions: tuple[RegionReport, ...]
     records: int
-    """Row operations of the chosen keys."""
+    """Number of compared upserts, patches and deletes of the chosen keys, without those of keys in conflict."""
     keys: int
-    """Keys with records."""
+    """Number of compared keys: those that have records."""
     keys_partly: int
-    """Compared keys with only patches left, so that only the patched columns were compared."""
+    """Number of compared keys of which only patches are left.  Only the columns that the patches set were compared."""
     rows_read: int
-    """Rows of the chosen keys in the read."""
+    """Number of rows of the chosen keys in the read."""
     rows_merged: int
-    """Rows of the chosen keys in the merged table."""
+    """Number of rows of the chosen keys in the merged table."""
     rows_unchecked: int
-    """Rows in the read without a record left to compare them with."""
+    """Number of rows in the read for which no record is left to compare them with."""
     counts: Mapping[str, int]
-    """Findings by kind."""
+    """Number of findings of each kind; kinds without findings are left out."""
     findings: tuple[Finding, ...]
-    """The first findings of each kind."""
+    """The first findings of each kind and place."""
     differences: int
     """Number of findings that count as a difference."""
     notes: tuple[str, ...]
     indexes: tuple[IndexReport, ...] = ()
-    """Secondary indexes, if ``--indexes`` asked for them."""
+    """Results of the checks of secondary indexes; empty without ``--indexes``."""
     keys_in_conflict: int = 0
-    """Keys whose records came through several partitions, decided ones included.  Nothing orders such records, so the
-    keys' rows are not compared."""
+    """Number of keys whose records came through several partitions, including keys that a person has decided about.
+    Nothing orders such records, so the keys' rows are not compared."""
     rows_in_conflict: int = 0
-    """Rows of these keys in the read."""
+    """Number of rows in the read that have a key in conflict (``keys_in_conflict``)."""
 
     @property
     def equal(self) -> bool:

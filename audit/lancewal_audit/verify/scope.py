@@ -27,16 +27,16 @@ class Scope:
     """The state of the table that is verified, and the regions whose records are read."""
 
     contract: Contract
-    """The newest version of the contract whose columns the read has.  All records of the receipt were taken by it, or by an
-    earlier one."""
+    """The newest contract version whose columns the read has.  All records of the receipt were decoded by it or an
+    earlier version."""
     eras: Eras
     receipt: Receipt
     pinned: LancePinnedTable
     """The table version of the receipt."""
     in_force: InForce
-    """Watermarks of that version."""
+    """Watermarks of the table version ``pinned``."""
     aside: Conflicts
-    """Keys in conflict at that version, and their records that were set aside."""
+    """Keys in conflict at the table version ``pinned``, and their records that wait for a person's decision."""
     cut: Mapping[Region, Position]
     """The receipt's positions of the regions whose records are read."""
     losses: Mapping[Region, tuple[LossRecord, ...]]
@@ -53,7 +53,7 @@ class Scope:
     """A time after the read, in ms since 1970.  A row that has not expired at this time had not expired at the read."""
 
     def merged(self, region: Region) -> Position:
-        """Return the position up to which the version has the region's records."""
+        """Return the position up to which the table version ``pinned`` contains the region's records."""
         return self.in_force.position(region) or Position(0)
 
     @property

@@ -45,9 +45,8 @@ def _field(name: str, type_: pa.DataType, ids: Iterator[int]) -> Field:
 
 
 def by_ids(rows: pa.RecordBatch, written: Sequence[Field], wanted: Sequence[Field]) -> pa.RecordBatch:
-    """Return ``rows`` with the ``wanted`` columns instead of those ``written``; further columns stay.
-
-    A column that was not written is null."""
+    """Return ``rows`` with the columns ``wanted`` instead of the columns ``written``; other columns stay.  A wanted
+    column that is not among ``written`` is null."""
     if tuple(written) == tuple(wanted):
         return rows
     old = {field.id: field for field in written}

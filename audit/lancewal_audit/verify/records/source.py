@@ -36,7 +36,8 @@ def rows_of_columns(rows: pa.RecordBatch, columns: pa.Schema, where: str) -> pa.
     """Return ``rows`` if they have the ``columns`` of the contract that they name.  Raises ``ContractMismatch`` if they
     have others.
 
-    ``verify`` must not rely on the checks of the product.  ``where``: the rows' object, for the message.
+    ``verify`` does not rely on the checks of the parts that it verifies.  ``where``: the object with the rows, for the
+    message.
     """
     for name, type_ in zip(columns.names, columns.types, strict=True):
         found = rows.schema.field(name).type if name in rows.schema.names else "absent"
@@ -70,7 +71,7 @@ class Range:
 
     @property
     def text(self) -> str:
-        """The text ``[begin, end)`` with the positions, or ``nothing``."""
+        """The range as text, such as ``[3, 17)``; ``nothing`` if it is empty."""
         return "nothing" if self.empty else f"[{self.begin}, {self.end})"
 
     def starts_at(self, begin: Position, why: str) -> None:
@@ -88,9 +89,9 @@ class Range:
 
 
 Between = Callable[[int | None, int | None], tuple[int, ...]]
-"""Function that gives the versions, newest first, by which records between two entries may have been taken.
-
-Its arguments are the versions of the entries before and after the records, None if there are none."""
+"""Function that returns the contract versions, newest first, by which records between two entries may have been
+decoded.  The arguments are the contract versions of the entries before and after the records, None if there is no such
+entry."""
 
 
 class EntryPlaces:
@@ -118,7 +119,9 @@ class EntryPlaces:
     ) -> Iterator[tuple[tuple[int, ...], Position, Position]]:
         """Divide the positions [``first``, ``end``) by the contract versions under which their records may have been taken.
 
-        The version of an entry is one alone.  ``between`` says those of positions without an entry."""
+        Positions of an entry have the one version that the entry names.  ``between`` returns the versions for positions
+        without an entry.
+        """
         if len(self._spans) != len(self._named) + len(self._rows):
             self._spans = sorted([*self._named, *((row[0], row[1], row[4]) for row in self._rows)])
         start = max(bisect_right(self._spans, first, key=itemgetter(0)) - 1, 0)

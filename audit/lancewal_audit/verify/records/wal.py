@@ -39,7 +39,7 @@ from lancewal_core.wal.entry import Entry, EntryHeader
 from lancewal_core.wal.segment import Fence, Segment, Trailer, decode_segment, decode_trailer
 
 _AT_ONCE = 8
-"""Segments in memory at the same time."""
+"""Number of segments that are held in memory at the same time."""
 _READS = 3
 _TRIMMED = "the WAL before it is trimmed"
 
@@ -65,7 +65,7 @@ class WalRecords:
         self._states = opened.states
         self._kept: dict[Region, list[GenerationRecord]] = {}
         self._ends: dict[Region, Position] = {}
-        """Ends of the ranges.  Entries behind them may have columns that those of ``contract`` do not hold."""
+        """End of the range of each region.  Entries after it may have columns that ``contract`` does not have."""
         self.places: dict[Region, EntryPlaces] = {}
         self.damaged: dict[str, str] = {}
         """Keys of segments that cannot be read, each with the reason."""
@@ -74,10 +74,10 @@ class WalRecords:
         self._flushes: dict[str, Flush] = {}
         """Manifests that were read, by their keys.  They never change."""
         self._between = cache(partial(versions_between, opened))
-        """Versions of the records between two entries.  Each answer reads contracts, and a gap may be longer than a batch."""
+        """Cached ``versions_between``.  Each call reads contracts, and several batches may lie in one gap."""
 
     def contract_of(self, version: int) -> Contract:
-        """Return this version of the contract, which entries name."""
+        """Return the contract of the version ``version``, which an entry names."""
         return self._opened.contracts.of(self._opened.contract, version)
 
     def versions(
@@ -233,7 +233,8 @@ class WalRecords:
         return at < end
 
     def _in_damaged(self, region: Region, record: GenerationRecord, first: int, end: int) -> bool:
-        """Return whether these offsets of a generation were in segments that exist and cannot be read."""
+        """Return whether the offsets from ``first`` to before ``end`` of a generation were in segments that exist and
+        cannot be read."""
         before, behind = self.places[region].around(record.log, first, end)
         low = record.first_sequence if before is None else max(Sequence(before + 1), record.first_sequence)
         part = replace(

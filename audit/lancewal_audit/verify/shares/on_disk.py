@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 BUFFER_BYTES = 32 << 20
-"""Most bytes that one ``Shares`` holds in memory before it writes them to disk."""
+"""Number of bytes that one ``Shares`` gathers in memory before it writes them to disk."""
 
 
 class Shares:
