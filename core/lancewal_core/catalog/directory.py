@@ -93,7 +93,8 @@ class DirectoryCatalog:
         self.where, self.root = place_of(root), root
         self._tables = Family(paths.CATALOG_TABLES, paths.catalog_tables_version, paths.parse_catalog_tables_version)
         self._known: dict[str, tuple[int, Version]] = {}
-        """By the prefix of a family: the newest version that was seen, and when (milliseconds since 1970)."""
+        """For each family, by its prefix: the newest version that was seen, and the time (milliseconds since 1970)
+        before it was asked for."""
         self._decoded = (0, _NO_TABLES)
         """Number and content of the version that was decoded last: decoding 10,000 entries takes 0.1 s."""
 

@@ -285,7 +285,8 @@ def _first_missing(region: Region, merged: Generation) -> PlanStale:
 def _not_trimmed(
     opened: OpenedTable, region: Region, state: RegionState | None, merged: Generation, end: Position | None
 ) -> tuple[RegionState, Generation]:
-    """Return the state, and the generation that counts for ``merged`` (step 1 of ``generations_behind``)."""
+    """Return the state, and the generation after which to go on: ``merged``, or the trimmed boundary (step 1 of
+    ``generations_behind``)."""
     if state is None:
         raise region.error(PlanStale, "the store shows no state of this partition")
     if state.trimmed_generation > merged and state.trimmed != end:

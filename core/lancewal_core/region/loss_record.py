@@ -40,7 +40,7 @@ class LossRecord(StoredVersion):
     next: int = Field(ge=1)
     accepted_at_ms: int
     accepted_by: Word
-    """Random id of the command that accepted the loss.  The command claims the region with this id as its owner."""
+    """Random owner id of the command that accepted the loss, not of the member that had the partition."""
     kind: Literal["offsets", "tombstones", "replaced"] = "offsets"
     """Kind of the loss.  ``offsets``: none of the records is in a table.  ``tombstones``: deletes among them may be
     lost.  ``replaced``: Kafka ended at ``first`` while [first, next) was durable; records that Kafka gets there later

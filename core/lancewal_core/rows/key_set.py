@@ -51,7 +51,7 @@ class KeySet:
 
     @property
     def table(self) -> pa.Table:
-        """The keys, each at its place."""
+        """The keys.  Row i is the key with number i."""
         return self._keys
 
     @property
@@ -139,7 +139,7 @@ class _Pivot:
         return None
 
     def match(self, columns: Sequence[Column]) -> tuple[Places, Places]:
-        """Return the rows with a key of the set, and the places of their keys."""
+        """Return the indexes of the rows whose key is in the set, and the numbers of their keys."""
         values = integers(columns[self._at])
         rows = np.flatnonzero(self._filter.may_hold(values))
         values = values[rows]
@@ -178,7 +178,7 @@ class _Kernels:
             codes = _numpy(combined.indices).astype(np.int64)
 
     def match(self, columns: Sequence[Column]) -> tuple[Places, Places]:
-        """Return the rows with a key of the set, and the places of their keys."""
+        """Return the indexes of the rows whose key is in the set, and the numbers of their keys."""
         codes = _index_in(columns[self._order[0]], self._first)
         rows = np.flatnonzero(codes >= 0)
         codes = codes[rows]

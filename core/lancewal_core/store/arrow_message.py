@@ -99,7 +99,8 @@ def _eight_bytes(read: Callable[[int, int], bytes], body_start: int, place: int)
 
 
 def stream_of_file(file: pa.Buffer) -> pa.Buffer:
-    """Return the IPC stream inside an Arrow file, without the footer, whose offsets of batches nobody has checked."""
+    """Return the IPC stream inside an Arrow file, without the footer.  Nobody has checked the footer's offsets of
+    batches."""
     start = file.to_pybytes().find(_CONTINUATION)
     footer_length: int = struct.unpack("<i", file.slice(max(file.size - 10, 0), 4).to_pybytes().ljust(4, b"\0"))[0]
     end = file.size - 10 - footer_length

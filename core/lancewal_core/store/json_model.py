@@ -14,7 +14,7 @@ M = TypeVar("M", bound=BaseModel)
 
 
 class StoredModel(BaseModel):
-    """A value inside a stored object.  It never changes.  A member that this release does not know is a fault."""
+    """A value inside a stored object.  Instances are immutable.  A member unknown to this release is a fault."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

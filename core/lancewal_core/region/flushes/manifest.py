@@ -39,7 +39,8 @@ FORMAT = 1
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """A part's share of a side file: an Arrow IPC stream of its own."""
+    """A part's share of a side file: an Arrow IPC stream of its own.  ``size`` is in bytes; ``crc32c`` is that of the
+    stream."""
 
     rows: int
     size: int
@@ -70,7 +71,8 @@ class FlushPart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SideFile(Stretch):
-    """Place of a part's Gone keys, or of its Partial rows, in a side file."""
+    """Place of a part's Gone keys, or of its Partial rows: the object key of the side file, and the byte where the
+    share begins."""
 
     key: str
     start: int

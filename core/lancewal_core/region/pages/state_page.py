@@ -50,7 +50,7 @@ class PageRecord:
     data: bytes
     """The packed state of a region.  Empty bytes mean that the state is lost."""
     changed_at_ms: int
-    """Time when the record was written, by the clock of its writer."""
+    """Time when the record was written, in milliseconds since 1970, by the clock of its writer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ class StatePage:
 
 
 def empty_page(page: Page, regions_per_page: int) -> StatePage:
-    """Return the page before version 1; it is never written."""
+    """Return a page without records.  It stands for the page before version 1, and is never written."""
     return StatePage(page, regions_per_page, "none", {})
 
 
