@@ -136,4 +136,4 @@ def _first_and_last(values: list[object]) -> tuple[Generation, Generation]:
         case [first, last] if is_whole(first, 1) and is_whole(last, first):
             return Generation(first), Generation(last)
         case _:
-            raise JsonFault("generations are not a pair of the first and the last one")
+            raise JsonFault("expected the first and the last generation of each region, from 1 on")

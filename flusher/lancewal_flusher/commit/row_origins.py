@@ -136,7 +136,7 @@ def _region(item: object) -> MergedFrom:
         case [str(name), position] if is_whole(position):
             return MergedFrom(region_named(name), Position(position))
         case _:
-            raise JsonFault("a region is not a name and a position")
+            raise JsonFault("expected for each region its name and its merged position")
 
 
 def _span(item: object, regions: Sequence[MergedFrom]) -> Span:
@@ -144,7 +144,7 @@ def _span(item: object, regions: Sequence[MergedFrom]) -> Span:
         case [place, rows] if is_whole(place, high=len(regions) - 1) and is_whole(rows):
             return regions[place], rows
         case _:
-            raise JsonFault("a span is not a region and a number of rows")
+            raise JsonFault("expected for each span the index of a region and a number of rows")
 
 
 def expanded(spans: Spans, values: Mapping[MergedFrom, int], rows: int) -> npt.NDArray[np.int32] | None:

@@ -107,7 +107,7 @@ def send(context: FlusherContext, commit: TableCommit, uuid_property: str) -> La
         return Refused(f"version {gone}, which the commit was computed from, was cleaned up", Why.CLEANED_UP)
     if gone is not None:
         return Refused(
-            f"version {gone} was cleaned up: what its commit did to the fragments of {commit.read_version} is not known",
+            f"version {gone} was cleaned up: it is unknown what it changed in fragments of version {commit.read_version}",
             Why.CLEANED_UP,
         )
     check_present(context.store, context.contract)

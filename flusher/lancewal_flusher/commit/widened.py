@@ -45,15 +45,15 @@ def check_version(context: FlusherContext, pinned: PinnedTable) -> None:
         newer = newer_contract(context.store, context.contract)
         if newer is not None:  # else the mark is of a former life of an attached table
             raise ContractChanged(
-                f"version {pinned.version} has columns of a contract after version {context.contract.version}: read the "
-                "contract again",
+                f"table version {pinned.version} has columns of a newer contract than contract version "
+                f"{context.contract.version}: read the contract again",
                 version=pinned.version,
             )
     if all(in_version(pinned, column) is column for column in context.contract.columns):
         return
     take_wider(context, pinned)
     raise ContractChanged(
-        f"version {pinned.version} has wider columns than version {context.contract.version} of the contract: read the "
+        f"table version {pinned.version} has wider columns than contract version {context.contract.version}: read the "
         "contract again",
         version=pinned.version,
     )

@@ -423,7 +423,7 @@ class MovingCut:
         )
 
     def _swapped(self, found: Cut | None, cut: Cut) -> bool:
-        """Replace ``found`` by ``cut`` in the catalog (step 6).  Return False if the catalog no longer has ``found``."""
+        """Replace ``found`` by ``cut`` in the catalog (step 6).  Return False if the catalog has another one."""
         with point("cut.publish", cut=cut.name):
             return self._catalog.swap_cut(cut.name, found, cut)
 

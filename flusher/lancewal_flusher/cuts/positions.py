@@ -184,8 +184,8 @@ def _by_topic(members: Sequence[CutMember]) -> list[list[CutMember]]:
                 raise InvalidInput(
                     f"tables {first.name} and {other.name} differ in topic {one.topic}: id {one.topic_id} with "
                     f"{counted(one.partitions, 'partition')}, and id {two.topic_id} with "
-                    f"{counted(two.partitions, 'partition')}. Make cuts of them apart, or take up the new topic or "
-                    "partitions in both (`lancewal table alter`)",
+                    f"{counted(two.partitions, 'partition')}. Make separate cuts of them, or change the contract "
+                    "of the table with the old topic or partitions (`lancewal table alter`)",
                     topic=one.topic,
                 )
     return list(groups.values())

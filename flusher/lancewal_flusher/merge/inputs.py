@@ -105,7 +105,7 @@ def read_inputs(
         taken = _take(context, ages, limits, flushes, damaged)
     if isinstance(taken, ObjectMissing):
         # The next look says what that means.
-        return Refused(f"an object of a flush went while the merge was planned: {taken}", Why.CLEANED_UP)
+        return Refused(f"an object of a flush was deleted while the merge was planned: {taken}", Why.CLEANED_UP)
     region_inputs, waited_s = taken
     # What somebody else has rebuilt may have waited for longer than all others: nothing is put off then.
     left = {**seen.damaged, **damaged}

@@ -223,7 +223,7 @@ def _plan(
         found = sort_out(context, pinned, inputs, held, limits)
     except ObjectMissing as error:
         return Refused(
-            f"an object of a flush went while the merge was planned: {error}", Why.CLEANED_UP
+            f"an object of a flush was deleted while the merge was planned: {error}", Why.CLEANED_UP
         )  # the next look says what that means
     inputs, region_inputs = found.inputs, found.inputs.region_inputs
     if not region_inputs:

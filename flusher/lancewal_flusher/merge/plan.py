@@ -45,7 +45,7 @@ _DECODED = 3
 
 @dataclass(frozen=True, slots=True)
 class MergeLimits:
-    """Limits of one merge.  Numbers of rows or changed keys, and bytes of stored files unless a limit says otherwise."""
+    """Limits of one merge: numbers of rows or changed keys, and bytes of stored files unless a limit says otherwise."""
 
     adopt_rows: int = 50_000
     """A generation with at least this many rows is taken alone, and its files are adopted.  A smaller generation may
@@ -119,8 +119,8 @@ def waiting(state: RegionState, in_force: InForce) -> tuple[GenerationRecord, ..
         if record.generation != merged + 1 + len(found) or (expected is not None and record.first != expected):
             raise state.region.error(
                 StoreInconsistent,
-                f"generation {record.generation} at {record.first} does not follow generation {merged + len(found)} at "
-                f"{expected}",
+                f"generation {record.generation}, which begins at position {record.first}, does not follow generation "
+                f"{merged + len(found)}, which ends at position {expected}",
             )
         if record.state not in (GenerationState.FLUSHED, GenerationState.MERGED):
             break
@@ -171,8 +171,8 @@ def within_memory(
         region, first = merges[0].region, merges[0].flushes[0]
         raise region.error(
             InvalidSettings,
-            f"to merge generation {first.generation}, {first.changes} changed keys, takes about {needed[region]} bytes of "
-            f"memory, and flusher.merge_memory_bytes_max is {limits.memory_bytes}. Set it to {needed[region]} or more, and "
+            f"merging generation {first.generation} with its {first.changes} changed keys takes about {needed[region]} "
+            f"bytes, but flusher.merge_memory_bytes_max is {limits.memory_bytes}. Set it to {needed[region]} or more, and "
             "give the flusher that much more memory. A lower ingest.seal_rows makes later generations smaller",
         )
     left = limits.memory_bytes

@@ -131,8 +131,8 @@ def run_once(settings: Settings, stopping: Callable[[], bool] = lambda: False) -
             in_vain = 0 if report.merges else in_vain + 1
             if in_vain >= _ONCE_ROUNDS:
                 raise PlanRetriesExhausted(
-                    f"{_ONCE_ROUNDS} rounds have merged nothing though something waits; the last refusal: "
-                    f"{report.refused[-1].reason if report.refused else 'none'}"
+                    f"{_ONCE_ROUNDS} rounds in a row have merged nothing, although generations wait. Run the command again. "
+                    f"The last refusal: {report.refused[-1].reason if report.refused else 'none'}"
                 )
         left = _ONCE_ROUNDS if finished else 0
         while left and not stopping():

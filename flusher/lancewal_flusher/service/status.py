@@ -142,8 +142,8 @@ def _work(last: WideningResult | Retry | Refresh | Corrupt) -> str | None:
         case WideningHeld(reason=reason):
             return f"held: {reason}"
         case Refused(reason=reason):
-            return f"refused, and tried again: {reason}"
+            return f"refused, and will be retried: {reason}"
         case LancewalError():
-            return f"failed, and tried again: {last}"
+            return f"failed, and will be retried: {last}"
         case _:
             return None

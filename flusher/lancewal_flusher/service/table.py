@@ -354,7 +354,8 @@ def visibility_of(table: FlusherTable) -> AbstractContextManager[None]:
     def ends() -> dict[Region, Position]:
         if inspector.identify(contract.topic).topic_id != contract.topic_id:
             raise TopicReplaced(
-                f"topic {contract.topic} was deleted and recreated: it is not the topic of the table's contract",
+                f"topic {contract.topic} was deleted and recreated: its id is not that of the table's contract. Follow "
+                "docs/how-to/when-a-partition-stops.md",
                 topic=contract.topic,
             )
         found = inspector.ends(contract.topic, range(contract.partitions))

@@ -188,7 +188,7 @@ def choice_of(context: FlusherContext, pinned: PinnedTable, sizes: FileSizes, *,
 
 def _files_gone(pinned: PinnedTable, error: VersionGone) -> Refused:
     return Refused(
-        f"files of table version {pinned.version} went while they were being rewritten: {error}", Why.CLEANED_UP
+        f"files of table version {pinned.version} were deleted while they were being rewritten: {error}", Why.CLEANED_UP
     )
 
 

@@ -137,7 +137,7 @@ class Choice:
         return next_round(self.fragments, limits, self.excluded(limits))
 
     def after(self, done: Round, limits: CompactionLimits) -> Choice:
-        """Return the choice for the round after ``done``, if no other process writes meanwhile.  Sizes are estimates."""
+        """Return the choice for the round after ``done``, if no other process writes.  Sizes are estimates."""
         taken = {f.fragment_id for f in done.fragments}
         sizes = [size for group in done.groups for size in _written(group, limits)]
         first = max(f.fragment_id for f in self.fragments) + 1

@@ -15,7 +15,7 @@ Steps of ``extend_indexes``
  3. An index that may still have old values, or rows twice, is built again with its own parameters.
  4. The others are extended, if the limits say so (``index_plan``), or if step 2 has just rewritten the last fragment.
     If a vector index cannot hold a row, it is built again without that row.  That happens at once if the whole index
-    fits into ``round_bytes``, else when a tenth of the rows is unindexed.
+    fits into ``round_bytes``, else when ``unindexed_share`` of the rows are unindexed.
 
 Lance indexes all uncovered rows at once: after a large import this takes long, and one merge may wait for it.
 """
@@ -126,7 +126,11 @@ def extend_indexes(
             else:
                 far = _far(context.table, context.contract.primary_key, outcome)
                 results.append(
-                    IndexRefused(work.name, f"the index is rebuilt once a tenth of the rows wait: {far.text}", far=far)
+                    IndexRefused(
+                        work.name,
+                        f"the index is rebuilt once flusher.index_unindexed_ratio_max of the rows are unindexed: {far.text}",
+                        far=far,
+                    )
                 )
             continue
         if isinstance(outcome, CommitLost) and work.unindexed_rows == rows:
@@ -202,7 +206,7 @@ def _write_anew(context: FlusherContext, fragment_ids: frozenset[int], limits: I
             case Refused():
                 reason = done.reason
             case None:
-                reason = "these wait for the key index, or for another index over their columns"
+                reason = "these fragments wait for the key index, or for another index over their columns"
             case _:
                 assert_never(done)
     still = doubted_fragments(context.table.newest())

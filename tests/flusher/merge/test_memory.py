@@ -59,7 +59,7 @@ def test_a_budget_that_no_generation_fits_into(table: FlusherTable) -> None:
     with pytest.raises(InvalidSettings) as caught:
         run_round(table.context(), limits(30), RoundState(), sealed_grace_s=60)
     text = str(caught.value)
-    assert "generation 2, 31 changed keys" in text
+    assert "generation 2 with its 31 changed keys" in text
     assert "flusher.merge_memory_bytes_max is 3000. Set it to" in text
     assert caught.value.where["region"]
     assert sorted(Path(table.uri).rglob("*")) == made
