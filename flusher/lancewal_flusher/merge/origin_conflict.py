@@ -1,7 +1,7 @@
 """Check that each key comes through one region only, for merges into a table whose rows do not tell their region.
 
 A *stray* is a live row with a key of the merge that is known to have come through another region than the merge's
-record.  A *meeting* (``Meeting``) is a set of keys that wait through several regions.  The errors about both are made
+record.  A *meeting* (``Meeting``) counts keys that wait through several regions.  The errors about both are made
 here.
 
 ``regions_of_merge`` says through which region the rows of the merge's files came.
@@ -136,8 +136,8 @@ def too_many_replaced(
 
 
 def _told(context: FlusherContext, pinned: PinnedTable, fragment_ids: Sequence[int]) -> Mapping[int, tuple[int, Spans]]:
-    """Return the number of physical rows, and their regions, of those fragments of which a commit has recorded the
-    regions.
+    """Return, by fragment id, the number of physical rows and their regions, for fragments of which a commit has
+    recorded the regions.
     """
     wanted = set(fragment_ids)
     files = {

@@ -90,8 +90,8 @@ class SortedOut:
 def sort_out(
     context: FlusherContext, pinned: PinnedTable, inputs: MergeInputs, held: Conflicts, limits: MergeLimits
 ) -> SortedOut:
-    """Set aside the operations of keys in conflict, and look up all other keys (steps 1 to 4).  ``held``: the content
-    of the object in force.
+    """Set aside the operations of keys in conflict, and look up all other keys (steps 1 to 4).  ``held``: the keys in
+    conflict that wait or have an owner already.
 
     Raises ``ObjectMissing`` if a flush's files have been deleted meanwhile.
     """
