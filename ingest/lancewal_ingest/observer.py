@@ -55,7 +55,7 @@ class Observer(Protocol):
     def stopped(self, region: Region, error: LancewalError) -> None: ...
 
     def taken_up(self, contract_version: int) -> None:
-        """This process follows the given contract version for all records that it consumes from now on."""
+        """This process follows the given contract version from the next segment on."""
 
     def column_added(self, name: str, type_: pa.DataType, contract_version: int) -> None:
         """This process has added a column to the table for a new field of records.  Called in any thread."""

@@ -71,9 +71,9 @@ def loss_text(name: str, accepted: Accepted) -> str:
     if accepted.losses[0].kind == "replaced":
         first = accepted.losses[0].first
         return (
-            f"{name}: Kafka ends at {first}, and what was durable up to position "
-            f"{accepted.goes_on} stays. Recorded: what Kafka gets at offsets {first} to {accepted.goes_on - 1}, and has got "
-            f"since it lost its tail, is never read. Ingest goes on at {accepted.goes_on}, once Kafka has grown up to there"
+            f"{name}: Kafka ends at {first}, and what was durable up to position {accepted.goes_on} stays. Recorded as lost: "
+            f"offsets {first} to {accepted.goes_on - 1} in Kafka. Records that Kafka has got or gets there, since it lost its "
+            f"tail, are never read. Ingest goes on at {accepted.goes_on}, once Kafka has grown up to there"
         )
     spans = [
         f"{'' if loss.kind == 'offsets' else 'deletes among '}offsets {loss.first} to {loss.next - 1}"

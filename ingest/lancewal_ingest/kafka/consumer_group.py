@@ -55,7 +55,7 @@ def take_group(store: ObjectStore, clock: Clock, contract: Contract, group: str)
         changed = changed_terms(contract, newest) - GROUP_TERMS
         if changed:
             raise ContractChanged(
-                f"the contract was altered meanwhile ({', '.join(sorted(changed))}); it is read again"
+                f"the contract was altered while ingest started ({', '.join(sorted(changed))}). It is read again"
             )
         contract = newest
     check_group(contract, group)

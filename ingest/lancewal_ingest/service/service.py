@@ -8,7 +8,7 @@ Steps
     store or broker does not answer or denies access, ask again in this process (``process.start``).  After this step
     nobody asks the catalog.
  2. Run the worker's loop.  Beside it ask the broker about the topic (``topic_watch``).  Check whether an operator has
-    paused ingest (``control``): then consume nothing, and go on with everything else.  Take up altered policies
+    paused ingest (``control``): then consume nothing, and go on with everything else.  Follow newer contract versions
     (``contract_watch``).  While Kafka is about to delete records of a running partition that are not durable, open no
     further partition: more work would make the loss certain.  If the table was moved to another consumer group, leave
     the group and go on at step 1, which waits (``kafka.consumer_group``).

@@ -294,8 +294,8 @@ class IngestWorker:
         self._intake.held = held
 
     def take_up(self, preparer: Preparer, dead_letters: DeadLetters) -> None:
-        """Follow a newer contract version from the next segment on.  The version may differ only in columns and
-        policies.  Nothing changes if this version or a newer one is followed already.
+        """Follow a newer contract version from the next segment on.  It may differ only in terms that a running process
+        can follow (``newer_contract.TAKEN_UP``).  Nothing changes if this version or a newer one is followed already.
 
         A segment in flight and its dead letters follow the previous version, and may still stop a partition.  Once that
         segment is settled, partitions that a record has stopped are reopened.  Rows of the previous version are
