@@ -80,7 +80,7 @@ class RestoredPlan:
     again: Mapping[Region, tuple[GenerationRecord, ...]]
     """Generations that are to be merged again."""
     columns: Brought | None = None
-    """Columns that the table has, if they are not the newest ones."""
+    """Change that gives the table the columns of the newest contract; None if the table has them already."""
     decided: tuple[TableVersion, str] | None = None
     """If no restore is undecided: the newest restore with a decision, and the choice."""
 
@@ -142,8 +142,8 @@ class RestoredPlan:
 def plan_restored(context: RepairContext, choice: Choice) -> RestoredPlan:
     """Return the plan for a choice (steps 1 and 2).
 
-    Raises ``RepairRefused`` if another decision stands, or the rows cannot be merged again.  Raises
-    ``MergedPositionUnknown`` if what a version holds cannot be told.
+    Raises ``RepairRefused`` if the newest restore is decided otherwise, or if rows cannot be merged again.  Raises
+    ``MergedPositionUnknown`` if the merged positions of a needed version are unknown.
     """
     # Step 1
     restores = _undecided(context)
@@ -174,9 +174,9 @@ def plan_restored(context: RepairContext, choice: Choice) -> RestoredPlan:
 
 
 def repair_restored(context: RepairContext, plan: RestoredPlan) -> list[Told]:
-    """Revive generations, record the decision and bring the columns (steps 3 to 5); return what was done.
+    """Carry out the plan (steps 3 to 5), and return what was done.
 
-    Raises ``RepairRefused`` if somebody else has decided otherwise.
+    Raises ``RepairRefused`` if another process recorded another decision meanwhile.
     """
     # Step 3
     if plan.again:

@@ -304,5 +304,5 @@ def _fence_of(context: RepairContext, log: LogId) -> Sequence:
     """Return the number of a log's fence.  Raises ``RepairRefused`` if the log has none."""
     survey = survey_logs(context, ()).get(log)
     if survey is None or survey.fence is None:
-        raise RepairRefused(f"log {log} has no end: run the command again")
+        raise RepairRefused(f"log {log} is not ended by a fence yet: run the command again")
     return survey.fence

@@ -164,7 +164,8 @@ def accept_watermark(context: RepairContext, plan: WatermarkPlan) -> list[Told]:
     found = context.watermarks.decide(plan.conclusion, "accepted")
     if (found.regions, found.conflicts) != (plan.conclusion.regions, plan.conclusion.conflicts):
         raise RepairRefused(
-            f"somebody has recorded something else for table version {plan.version} meanwhile: run the command again",
+            f"another process recorded other merged positions of table version {plan.version} meanwhile: run the command "
+            "again",
             version=plan.version,
         )
     return [told(f"recorded for table version {plan.version}; start the flusher again", version=plan.version)]

@@ -16,7 +16,7 @@ from lancewal_reader.point.receipt import Receipt
 
 @dataclass(frozen=True, slots=True)
 class VerifyRun:
-    """The request of a run, and the numbers of rows that were read."""
+    """Facts about one run for its report: what was asked for, and the numbers of rows that were read."""
 
     uri: str
     asked_at: str | None
@@ -25,7 +25,7 @@ class VerifyRun:
     rows_read: int
     rows_merged: int
     indexes: tuple[IndexReport, ...] | None
-    """Reports of indexes; None: indexes were not looked at."""
+    """Reports about secondary indexes; None if ``--indexes`` was not given."""
 
 
 def summarise(run: VerifyRun, scope: Scope, evidence: Evidence, tally: Tally, findings: Findings) -> Report:

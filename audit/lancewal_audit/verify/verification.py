@@ -77,7 +77,7 @@ class VerifyRequest:
     """Partitions to compare; None: all."""
     foreign_rows_differ: bool = False
     findings_max: int = 20
-    """Most findings of each kind that are named."""
+    """Number of findings of each kind and place that the report names at most."""
     index_keys: int | None = None
     """About this many keys are looked up through the indexes; None: the indexes are not checked."""
 

@@ -1,4 +1,4 @@
-"""Eras of a topic: the contracts under which its records were taken, and which records belong to which contract.
+"""Eras of a topic: the contracts under which its records were decoded, and the offsets that belong to each contract.
 
 After a change of the number of partitions, a key may come through another region.  All its records of the earlier era
 then come before those of the later era, whatever their offsets.  ``define.alter`` ensures this: the old contract ends
