@@ -1,4 +1,4 @@
-"""Drop a table and take that back, with its entry and its cuts: ``lancewal table drop`` and ``undrop``.
+"""Drop a table or undo the drop, and change the table's catalog entry: ``lancewal table drop`` and ``undrop``.
 
 The contract is changed before the catalog entry, and decides whether the table is dropped (``define.drop``).  If a
 command dies between the two, run it again.

@@ -56,7 +56,8 @@ def make_named(
 
 
 def _made_before(settings: Settings, name: str) -> Contract | None:
-    """Return the contract of the table at ``table.uri`` if an earlier run has made it by this name; else None.
+    """Return the contract of the table at ``table.uri`` if an earlier run of the command has made the table under
+    ``name``; else None.
 
     Raises ``ContractMismatch`` if the settings are not those of that run.
     """

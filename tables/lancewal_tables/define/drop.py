@@ -1,8 +1,8 @@
 """``lancewal table drop`` and ``table undrop``: take a table out of use, bring it back, or delete its objects.
 
 Guarantees
- 1. After ``drop`` has ended a partition, nothing becomes durable in it before ``undrop``.  Each process that meets the
-    dropped contract ends with ``TableDropped``.
+ 1. After ``drop`` has ended a partition, nothing becomes durable in it before ``undrop``.  Each process that reads the
+    contract of the drop ends with ``TableDropped``.
  2. ``drop`` deletes nothing.  So ``undrop`` loses nothing that was durable, and ingest takes later records from Kafka.
  3. ``undrop`` and ``begin_deletion`` swap the same version of the contract: one of them wins.  No object is deleted before
     the contract says so, and after that no ``undrop`` succeeds.

@@ -206,7 +206,7 @@ def register(folder: Folder, pinned: LancePinnedTable, contract: Contract) -> Co
             pass
         case Lost():
             raise TableExists(
-                f"{folder.table.uri} was made a lancewal table by somebody else at the same time: see `lancewal table "
+                f"{folder.table.uri} was made a lancewal table by another process at the same time: see `lancewal table "
                 "show`"
             )
         case Unknown(cause=cause):

@@ -9,7 +9,8 @@ Guarantees
  3. A load never makes a key occur twice, whichever commits first: the load, a merge, another load or a user's append.
  4. Each part is committed as a whole or not at all.  Loading again, also after a crash at any point, adds the missing rows
     and no row twice.  Under the same name, guarantee 2 counts from the first beginning.
- 5. A load changes no row.  It affects merges only as a commit in between: a merge under way is planned again.
+ 5. A load changes no row that exists.  It affects merges only as a commit in between: a merge that is under way is
+    planned again.
 
 A load *begins* when its name is first recorded (``load_record``), with the watermarks of that moment.  Unmerged generations
 need not be read: a merge looks for its keys in all fragments, loaded ones too, and completes patches from them.
@@ -17,12 +18,13 @@ need not be read: a merge looks for its keys in all fragments, loaded ones too, 
 Steps of ``load_part``, for a part of the rows with distinct keys
  1. Finish the newest merge, pin V, check that it is the contract's table, read W(V).
  2. Leave out keys that have a live row in V: the key index names candidates, fragments that it does not cover are scanned.
- 3. Leave out keys that generations between the beginning and W(V) have deleted (``deletes``).
+ 3. Leave out keys that were deleted by generations merged after the load began, up to W(V) (``deletes``).
  4. Write the other rows as data files.
  5. ONE commit from V with the unchanged sentinel and without watermarks.  It conflicts with every merge, follow-up and load
     in between, and they conflict with it.  In a table without fragments, the commit is strict.
- 6. Committed: go on.  Conflict: go back to step 1, and use the files again if the same rows are left.  Unknown: look for the
-    part's uuid in the versions above V.  If these are gone, raise ``CommitUnknown``, since step 7 cannot be done.
+ 6. If the commit landed, go on.  If it conflicts, go back to step 1, and use the files again if the same rows are left.
+    If its outcome is unknown, look for the part's uuid in the versions above V.  If these versions are gone, raise
+    ``CommitUnknown``, since step 7 cannot be done.
  7. If the commit landed above V + 1, a user may have appended the same keys.  If a key has live rows in two of the fragments
     newer than V, hide the load's row, in a commit with the sentinel.  Then prove that no merge came in between unseen, since
     a clean-up can hide one from Lance.  Without the proof, raise ``MergeUnproven``.  If a column was renamed or dropped, raise
@@ -228,8 +230,8 @@ def _settle(context: FlusherContext, before: PinnedTable, ours: pa.Table, name: 
         if not isinstance(send_load(context, current, name, (), changed), Refused):
             return sum(len(places) for places in hidden.values())
     raise PlanRetriesExhausted(
-        "somebody appended keys of the load at the same time, and the load's rows of these keys could not be hidden. "
-        "Other commits landed first, again and again. `lancewal verify` names keys that are there twice"
+        "another program appended keys of the load at the same time. The load's rows of these keys could not be hidden, "
+        "because other commits always came first. The keys may occur twice: `lancewal verify` names them"
     )
 
 

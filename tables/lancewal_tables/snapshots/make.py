@@ -3,17 +3,18 @@
 Guarantees
  1. The branch has the rows of a read at the point; by default, all rows that were durable when the snapshot began.  The
     receipt in the branch's metadata says which rows these are.
- 2. The branch is an ordinary Lance data set with the table's indexes, which do not cover rows that were unmerged.  Anyone
-    can open and read the branch.  Before step 5 it has the table's version, or the rows without their receipt, and lancewal
-    does not take it for a snapshot.
+ 2. The branch is an ordinary Lance data set with the table's indexes, which do not cover rows that were unmerged.
+    Anyone can open and read the branch.  Before step 5 the branch has only the rows of the table's version, or all rows
+    but no receipt.  lancewal does not treat it as a snapshot then.
  3. The table, the WAL and the state of regions stay as they were, and no log entry is kept for the snapshot.  Lance keeps the
     version that the branch began at, and all files that this version names, until the branch is dropped.
- 4. If two processes make a snapshot of the same name at once, one succeeds.  A snapshot may be dropped while it is made, and
-    perhaps made again by another process.  The first process then leaves the new snapshot alone, and ends with
-    ``SnapshotMissing``, or with another error that says to make it again.  A change between a check of the notes and the
-    write of a note right after it goes unnoticed: Lance compares nothing there.
- 5. A process that dies leaves a branch that is begun.  ``drop`` removes the branch by its name, and garbage collection a day
-    later.  A process that dies within step 2 may leave a branch that looks like a user's: ``drop`` says how to delete it.
+ 4. If two processes make a snapshot of the same name at once, one succeeds.  A snapshot may be dropped while it is
+    made, and perhaps made again by another process.  The first process then does not change the new snapshot.  It ends
+    with ``SnapshotMissing``, or with another error that says to make the snapshot again.  A change between a check of
+    the notes and the write of a note right after it goes unnoticed: Lance compares nothing there.
+ 5. A process that dies leaves a branch with the note that its snapshot is begun.  `snapshot drop` removes the branch by
+    its name, and garbage collection removes it a day later.  A process that dies within step 2 may leave a branch
+    without this note, which looks like a user's branch.  `snapshot drop` then says how to delete it.
 
 Steps
  1. Plan a read at the point.  Fold its unmerged rows; find the rows of its version V that their keys supersede.

@@ -3,18 +3,20 @@
 Nothing is written.  The brokers may be silent, a region state may be unreadable, or the table may have been restored.
 A figure that this prevents is left out and becomes a problem in the result; the other figures are there.
 
- * *durable*: from the region's state, and for an OPEN generation from its log, walked to the tail (``unmerged_counts``).
+ * *durable*: read from the region's state.  If a generation is OPEN, its log is read up to the tail
+   (``unmerged_counts``).
  * *merged*: W(newest version).  Generations above it are *unmerged*, whatever the region's state says.
- * *group*: its members tell by their client ids which table they work for (``group_member``).
- * *diagnosis*: the first step on the way of records that does not move (``lancewal_core.process.status``), as far as
-   stored state and brokers show it.
+ * *group*: the client ids of members say which table each works for (``group_member``).
+ * *diagnosis*: the first step at which records stop (``lancewal_core.process.status``), as far as stored state and
+   brokers show it.
  * *partitions*: if only some are asked for, the result has their figures, diagnoses and problems, and everything about the
    whole table.  Everything that strong reads need concerns the whole table, since they read every partition.
- * *problems* include what a strong read would stop at, as far as ``readable`` looks; ``not_looked_at`` is the rest.
- * *older_contract_rows*: the contract versions that flushes and entries name, and the columns of the object of keys in
-   conflict.
- * *unmerged* rows and bytes: from the flush's manifest, and from the WAL where there is no flush yet; in the WAL a key may
-   have several rows.
+ * *problems* include those that would end a strong read with an error, as far as ``readable`` checks.
+   ``not_looked_at`` names what it does not check.
+ * *older_contract_rows*: counted by the contract versions that flushes and entries name, and by the columns of the
+   object with keys in conflict.
+ * *unmerged* rows and bytes: from manifests of flushes, and from the WAL for generations without a flush.  In the WAL a
+   key may have several rows.
 
 Rounds of requests, for any number of regions, one after the other:
  - contract and newest version;
