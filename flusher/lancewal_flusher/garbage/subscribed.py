@@ -70,10 +70,11 @@ class KeptBySubscription:
     holds: bool
     """Whether the subscription keeps objects; False once its lag has reached ``subscription_hold_s_max``."""
     segments: int
-    """Number of WAL segments that only this subscription keeps beyond the history window."""
+    """Number of WAL segments that this subscription keeps beyond the history window.  Other subscriptions may keep
+    them too."""
     versions: int
-    """Number of table versions that this subscription keeps beyond the version window.  They are counted once an
-    hour."""
+    """Number of table versions that this subscription keeps beyond the version window.  Other subscriptions may keep
+    them too.  They are counted once an hour."""
 
 
 @dataclass(slots=True)
