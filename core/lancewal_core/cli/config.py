@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from lancewal_core.settings.load import Settings
 
 _CHECKS = "lancewal.config_check"
-"""Group of entry points: functions of other parts that say more about valid settings."""
+"""Group of entry points: functions of other parts that check valid settings further, and say what they find."""
 _PROPOSALS = "lancewal.config_init"
 """Group of the entry point of the function that proposes settings."""
 app = CommandApp(help="Propose, check and show the settings.")
@@ -102,7 +102,8 @@ def check(config: ConfigOption = None) -> None:
 
 
 def _more(settings: Settings) -> Iterator[str]:
-    """Yield what other parts say about valid settings.  A part whose extra is not installed says nothing."""
+    """Yield what functions of other parts say about valid settings.  A part whose extra is not installed says
+    nothing."""
     for entry in entry_points(group=_CHECKS):
         with suppress(ImportError):
             if found := entry.load()(settings):

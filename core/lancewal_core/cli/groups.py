@@ -3,8 +3,8 @@
 Guarantees
  1. The last paragraph of a command's docstring is ``Example: lancewal ...``; ``--help`` ends with it.
  2. An option with an empty value is an error.
- 3. An unknown command or option is an error that names the likely one, also one of a group below.  ``--json`` is an error
-    that names ``-o json``.
+ 3. An unknown command or option is an error that names the likely one.  A command may also be found in a group of
+    the group.  ``--json`` is an error that names ``-o json``.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class CommandGroup(TyperGroup):
     """A group of commands, which names the likely command for an unknown one (guarantee 3)."""
 
     def names(self, ctx: Any) -> Sequence[str]:
-        """Return the names of the group's commands, from which a likely one is chosen."""
+        """Return the names among which a likely command for an unknown one is looked for."""
         return self.list_commands(ctx)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -141,7 +141,7 @@ def _nothing() -> None: ...
 
 @contextmanager
 def _plain_errors() -> Iterator[None]:
-    """Remove the words that pydantic puts before its caller's text from errors of values."""
+    """Remove pydantic's prefix ``Value error,`` from errors of option values."""
     try:
         yield
     except typer.BadParameter as error:
@@ -150,5 +150,5 @@ def _plain_errors() -> Iterator[None]:
 
 
 def _words(ctx: Any) -> str:
-    """Return the words of the command after the program's name."""
+    """Return the words of the command line that name the command, without the program's name."""
     return str(ctx.command_path).partition(" ")[2]

@@ -47,7 +47,7 @@ def command(
     from lancewal_core.store.obstore import open_store
 
     if bool(object_) == bool(partition):
-        raise InvalidInput("expected either an object or --partition")
+        raise InvalidInput("expected either OBJECT or --partition PARTITION")
     where, key = place(object_)
     settings = asked.settings()
     where = where or settings.table.uri
@@ -61,8 +61,10 @@ def command(
 
 
 def place(text: str) -> tuple[str, str]:
-    """Return the table's address and the object's key, from the object's full address.  If ``text`` is only a key, the
-    first is empty."""
+    """Return the table's address and the object's key, from the object's full address.
+
+    If ``text`` is only a key, the address is empty.
+    """
     split_address(text)
     if text.startswith(_ROOT) or not text:
         return "", text
@@ -90,7 +92,7 @@ def as_json(found: Inspected) -> dict[str, Any]:
 
 
 def as_text(found: Inspected) -> str:
-    """Return the content as text: one aligned line for each term, then the tables."""
+    """Return the content as text: one aligned line for each name and value, then the tables."""
     tables = {name: value for name, value in found.content.items() if _is_table(value)}
     said = {
         "object": one_line(found.key),

@@ -1,7 +1,7 @@
-"""Logs on stderr: JSON lines, and on a terminal lines for people.
+"""Logs on stderr: JSON lines, or on a terminal lines for people.
 
-Guarantee: text from outside moves no cursor and fakes no line, in either form (``output``).  Text of libraries shows no
-secret (``without_secrets``).
+Guarantee: text from outside moves no cursor and fakes no line, in either form (``output``).  Text of libraries shows
+no secret (``without_secrets``).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from lancewal_core.process.progress import listen
 
 
 class LogLevel(StrEnum):
-    """Least severe events that are logged."""
+    """Level of the least severe events that are logged."""
 
     DEBUG = "debug"
     INFO = "info"
@@ -71,7 +71,8 @@ def configure_logging(level: LogLevel, form: LogFormat = LogFormat.AUTO) -> None
 
 
 def _stderr() -> tuple[TextIO, bool]:
-    """Return the stream of the log, and whether it is a terminal, where it shares stderr with the line of progress."""
+    """Return the stream of the log, and whether it is a terminal.  On a terminal the stream keeps the log and the
+    progress line apart."""
     if not sys.stderr.isatty():
         listen(None)
         return sys.stderr, False
@@ -87,8 +88,8 @@ def _of_tracebacks(_: object, __: str, line: MutableMapping[str, Any]) -> Mappin
 
 
 def _of_libraries(_: object, __: str, line: MutableMapping[str, Any]) -> Mapping[str, Any]:
-    """Put the text of a library's line into ``message``, since such a line has no ``event``.  Our own lines through
-    ``logging`` are declared events."""
+    """Put the text of a library's log line into ``message``, since such a line has no ``event``.  Lines that
+    lancewal itself writes through ``logging`` bring the fields of a declared event."""
     line["message"] = without_secrets(line.pop("event"))
     return {**line, **getattr(line["_record"], "lancewal", {})}
 

@@ -48,7 +48,7 @@ DryRunOption: TypeAlias = Annotated[
 ]
 Find: TypeAlias = Literal["none", "active"]
 NOTHING_CHANGED = "nothing was changed (--dry-run)"
-"""Last words of a report by ``--dry-run``."""
+"""Last words of the report of a ``--dry-run``."""
 YesOption: TypeAlias = Annotated[
     bool, typer.Option("--yes", help="Do not ask for confirmation. The loss cannot be undone.")
 ]
@@ -83,8 +83,10 @@ class TableAsked(Options):
         return read_settings(self.config, self.table, self.storage_option, defining=defining, name=name, find=find)
 
     def settings_and_catalog(self) -> tuple[Settings, StoredCatalog | None]:
-        """Return the settings, and their catalog, which is opened once; None if they name none.  A name may be that of a
-        dropped table."""
+        """Return the settings, and the catalog that they name, which is opened once; None if they name none.
+
+        The table's name may be that of a dropped table.
+        """
         from lancewal_core.catalog.opened import catalog_of
 
         settings, table = _given(self.config, self.storage_option), self.table
@@ -112,7 +114,7 @@ class Asked(TableAsked):
             say(f"{text}\n{NOTHING_CHANGED}" if dry_run else text)
 
     def report_dropped(self, kind: str, name: str, *, dry_run: bool) -> None:
-        """Print that the ``kind`` of this name was dropped, or that it could be."""
+        """Print that the ``kind`` of this name was dropped; after a ``dry_run``, that nothing was changed."""
         text = f"{kind} {name}: {NOTHING_CHANGED}" if dry_run else f"dropped {kind} {name}"
         self.report({"dropped": [] if dry_run else [name]}, text)
 
@@ -129,7 +131,7 @@ class SettingsAsked(Options):
         return read_settings(self.config, "", self.storage_option, find="none")
 
     def settings_and_catalog(self) -> tuple[Settings, StoredCatalog]:
-        """Return the settings, and their catalog.  ``InvalidSettings``: they name none."""
+        """Return the settings, and the catalog that they name.  Raises ``InvalidSettings`` if they name none."""
         from lancewal_core.catalog.opened import set_catalog
 
         settings = self.settings()
@@ -148,15 +150,15 @@ def read_settings(
     name: str = "",
     find: Find = "active",
 ) -> Settings:
-    """Read the settings of this process. Commands read the environment only here.
+    """Read the settings of this process.  Commands read the environment only here.
 
-    ``table`` replaces ``table.uri``. If that is another table, the settings of the configured table are left out. With
-    ``defining`` they are kept, because the command makes a table with them at the other address.
+    ``table`` replaces ``table.uri``.  If that is another table, the configured table's settings are left out, except
+    ``table.base_paths``.  With ``defining`` they are kept, because the command makes a table with them at the other
+    address.
 
-    If the settings have a catalog, ``table`` and ``table.uri`` may be names (``catalog.named``), and the result has the
-    address. ``find`` says which tables a name may find: for example ``active``, or ``none``, with which no catalog is
-    asked. ``name`` is the name that a new table at the address will get. If there is no address, the table lies in the
-    catalog's root.
+    If the settings have a catalog, ``table`` and ``table.uri`` may be names (``catalog.named``), and the result has
+    the address.  ``find``: ``active`` finds active tables; with ``none`` no catalog is asked.  ``name`` is the name
+    that a new table at the address will get.  If there is no address, the table lies in the catalog's root.
 
     Raises ``InvalidSettings`` or ``InvalidInput``; for a name ``TableUnknown``, and errors of the catalog.
     """
@@ -193,9 +195,12 @@ def _of_table(settings: Settings, table: str, *, defining: bool) -> Settings:
 
 
 def _with_addresses(settings: Settings, table: str, name: str) -> tuple[Settings, str]:
-    """Return the settings, and ``table``, with addresses in the place of names.  If ``table`` is a name, the configured one
-    may be unknown to the catalog.  If it is an address, no catalog is asked: a table is always opened by its address.
-    Without an address a table of a new ``name`` lies in the catalog's root."""
+    """Return the settings, and ``table``, with addresses in the place of names.
+
+    If ``table`` is a name, the catalog need not know the configured one.  If ``table`` is an address, no catalog is
+    asked: a table is always opened by its address.  Without an address a table of a new ``name`` lies in the
+    catalog's root.
+    """
     from lancewal_core.catalog.named import may_be_name
     from lancewal_core.catalog.opened import catalog_of
 
@@ -223,20 +228,22 @@ def _check_new_name(settings: Settings, name: str) -> None:
 
     table_name(name)
     if not settings.catalog.is_set:
-        raise InvalidInput(f"the name {name} needs a catalog: set catalog.root in the settings")
+        raise InvalidInput(f"the name {name!r} needs a catalog: set catalog.root in the settings")
 
 
 def _in_root(settings: Settings, name: str) -> str:
     from lancewal_core.catalog.table_name import default_uri
 
     if not settings.catalog.root:
-        raise InvalidInput(f"the table {name} needs an address: give it by --table ADDRESS, or set catalog.root")
+        raise InvalidInput(f"the table {name!r} needs an address: give it by --table ADDRESS, or set catalog.root")
     return default_uri(settings.catalog.root, name)
 
 
 def agree(yes: bool, to: str) -> None:
-    """Ask the user for consent before data is lost for good. Raises ``InvalidInput`` if the answer is no, or if there
-    is no terminal to ask at.
+    """Ask the user for consent before data is lost for good.
+
+    ``to`` says what is done, as a clause.  Raises ``InvalidInput`` if the answer is no, or if there is no terminal to
+    ask at.
     """
     if yes:
         return

@@ -20,7 +20,10 @@ ServiceArgument = Annotated[Service, typer.Argument(help="The service of the tab
 
 
 def pause_s(text: str) -> float:
-    """Return the seconds of ``90s``, ``10m``, ``2h`` or ``1d``; ``InvalidInput`` for another text, and above 3650 days."""
+    """Return the seconds of ``90s``, ``10m``, ``2h`` or ``1d``.
+
+    Raises ``InvalidInput`` for another text, for 0 or less, and for more than 3650 days.
+    """
     seconds = duration_s(text)
     if seconds is None or not 0 < seconds <= _LONGEST_S:
         raise InvalidInput(f"--for {text}: {EXPECTED}, above 0 and at most 3650d")
@@ -60,7 +63,7 @@ def resume(
 
 
 def _set(asked: Asked, service: Service, until: Until | None, *, dry_run: bool) -> None:
-    """Set the end of a service's pause, or end the pause with None, and report what is in force then."""
+    """Set the end of a service's pause (None: no pause), and report the state after that."""
     import uuid
 
     from lancewal_core.process.clock import SystemClock

@@ -88,8 +88,11 @@ Shower: TypeAlias = Callable[[StoredObject], Content]
 
 
 def inspect_object(store: ObjectStore, key: str) -> Inspected:
-    """Return the content of the object at ``key``.  ``InvalidInput`` for a key that is not lancewal's; also
-    ``ObjectMissing``, ``ObjectCorrupt``, ``FormatUnknown``."""
+    """Return the content of the object at ``key``.
+
+    Raises ``InvalidInput`` for a key that is not lancewal's, or of a kind that cannot be shown; also
+    ``ObjectMissing``, ``ObjectCorrupt``, ``FormatUnknown``.
+    """
     kind = kind_of(key)
     show = None if kind is None else SHOWERS.get(kind.name)
     if kind is None or show is None:
@@ -108,15 +111,15 @@ def inspect_object(store: ObjectStore, key: str) -> Inspected:
 
 
 def inspect_region(store: ObjectStore, region: Region, page: Page) -> Inspected:
-    """Return the newest state of a region, which lies in this page; ``InvalidInput`` if the region has none."""
+    """Return the newest state of a region.  ``page``: the page in which it lies.  Raises ``InvalidInput`` if the
+    region has none."""
     found = newest(store, page_family(page), SystemClock())
     key = paths.page_version(page, 1 if found is None else found.version.version)
     content = None if found is None else decode_page(found.version.data, key)
     state = None if content is None else state_in(content, region, key)
     if found is None or content is None or state is None:
         raise InvalidInput(
-            f"partition {region.name} has no state: no ingest process has opened it yet, or it belongs to another "
-            "table",
+            f"partition {region.name} has no state: no ingest process of this table has opened it yet",
             region=region.name,
         )
     shown = {
@@ -128,7 +131,8 @@ def inspect_region(store: ObjectStore, region: Region, page: Page) -> Inspected:
 
 
 def _members(decode: Callable[[bytes, str], BaseModel], told: Callable[[str], Content] = lambda key: {}) -> Shower:
-    """Return the function that shows all members of a model, after what the object's key tells."""
+    """Return a function that shows all members of a model.  ``told`` returns what the object's key says, which comes
+    first."""
     return lambda stored: {**told(stored.key), **decode(stored.data, stored.key).model_dump(mode="json")}
 
 
@@ -199,7 +203,7 @@ def show_bundle(stored: StoredObject) -> Content:
 
 
 def show_page(stored: StoredObject) -> Content:
-    """Show all regions of a page, each with its newest generation.  Every record is checked."""
+    """Show all regions of a page, each with its newest generation.  Every record of the page is checked."""
     content = decode_page(stored.data, stored.key)
     _, version = _known(paths.parse_page_version(stored.key))
     page = content.page
@@ -322,7 +326,8 @@ def show_flush(stored: StoredObject) -> Content:
 
 
 def show_side_file(stored: StoredObject) -> Content:
-    """Show keys that are Gone, or Partial rows.  They are checked against the manifest beside them, if there is one."""
+    """Show the keys that are Gone, or the Partial rows, of a flush.  The file is checked against the manifest beside
+    it, if there is one."""
     name, file = _known(paths.parse_flush_file(stored.key))
     manifest = paths.flush_file(name, FlushFile.MANIFEST)
     written = stored.store.get(manifest)
@@ -433,4 +438,5 @@ SHOWERS: Mapping[str, Shower] = {
     "writer schema": show_writer_schema,
     "store proof": _members(StoreWay.decode),
 }
-"""Name of an object kind -> the function that checks and shows its objects.  Only its writer reads a kind that is not here."""
+"""For each kind of object the function that checks and shows it.  Objects of other kinds are only read by their
+writer."""

@@ -1,10 +1,11 @@
-"""Keeping out of the program those optional libraries that other libraries would import and no command uses.
+"""Keeping optional libraries out of the program that other libraries would import and no command uses.
 
-``pandas``: Arrow looks for it when it makes its first value, a fifth of what a service imports.  No command takes or
-gives a value of pandas.  If PySpark is loaded, it gets pandas as usual.  ``rich``: structlog looks for it to show
-tracebacks.  Our log has its own, and never asks for these.
+``pandas``: Arrow looks for it when it makes its first value.  That is a fifth of what a service imports.  No command
+takes or gives a value of pandas.  If PySpark is loaded, it gets pandas as usual.
 
-Only the program ``lancewal`` does this.  In a process of somebody else, a library must not decide about imports.
+``rich``: structlog looks for it to show tracebacks.  Lancewal's log shows them without it.
+
+Only the program ``lancewal`` does this.  In another program, a library must not decide about imports.
 """
 
 from __future__ import annotations

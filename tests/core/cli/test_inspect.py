@@ -174,7 +174,7 @@ def test_the_newest_index_of_a_region(store: MemoryStore) -> None:
         == core_formats.EAST.name
     )
     for nobody in (core_formats.SOUTH, replace(core_formats.SOUTH, partition=16)):
-        with pytest.raises(InvalidInput, match="no ingest process has opened it"):
+        with pytest.raises(InvalidInput, match="no ingest process of this table has opened it"):
             inspect_region(store, nobody, Page.of(nobody, 16, None))
 
 

@@ -196,7 +196,7 @@ def test_where_a_table_of_a_new_name_lies(lake: Lake, tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match=r"not the name of a table"):
         read_settings(tmp_path / "lancewal.yaml", name="shop/orders", defining=True)
     (tmp_path / "lancewal.yaml").write_text("table: {}\n")
-    with pytest.raises(InvalidInput, match=r"shop\.orders needs a catalog: set catalog\.root"):
+    with pytest.raises(InvalidInput, match=r"'shop\.orders' needs a catalog: set catalog\.root"):
         read_settings(tmp_path / "lancewal.yaml", name="shop.orders")
 
 
