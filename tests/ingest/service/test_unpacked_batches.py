@@ -74,7 +74,7 @@ def test_the_limit_follows_from_the_budget_and_takes_the_largest_record() -> Non
     assert limit(BUDGET, fetch_max_bytes="50000000") == 50_000_512
     assert limit(BUDGET, receive_message_max_bytes="7000000") == 7_000_000
     assert limit(1 << 40, 1 << 30) == 2**31 - 1
-    with pytest.raises(InvalidSettings, match="not a number"):
+    with pytest.raises(InvalidSettings, match="not an integer"):
         limit(BUDGET, receive_message_max_bytes="many")
 
 
