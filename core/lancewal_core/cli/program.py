@@ -6,7 +6,8 @@
 2. A command whose extra is not installed is not listed; naming it says what to install.
 3. An error that lancewal raises on purpose is one line ``lancewal: <kind>: <message>`` on stderr, and its branch says the
    exit code (``errors``).  Every other exception shows its traceback, and the exit code is 5.
-4. Logs are JSON lines on stderr, ours with the name of a declared ``event``; stdout is the command's result.
+4. Logs go to stderr: JSON lines, or lines for people on a terminal.  Lines of lancewal have the name of a declared
+   ``event``.  stdout is the command's result.
 """
 
 from __future__ import annotations

@@ -1,11 +1,8 @@
-"""Forms of record keys with schemas.
+"""Key forms: the schemas of record keys that have one.
 
-One serializer writes the bytes of a row's key by the row and the form.  Another one may write other bytes for the same
-row, such as fields in another order.  Kafka takes these for another key, and the merge finds such keys in conflict.
-
-A serializer of a schema registry writes the schema's name before the key.  So a row has another key under another schema,
-and may lie in another partition.  A *form* is the schema's name, and whether it lies in the key's bytes.  A key of
-Kafka Connect's JSON holds the schema itself, whose text is hashed:
+A serializer of a schema registry writes the schema's name before the key, or into a header.  So a row has another key
+under another schema, and may lie in another partition.  A *key form* (form) is the schema's name, and whether the name
+lies in the key's bytes.  A key of Kafka Connect's JSON holds the schema itself, and its form is a hash of that text:
 
 | form | a record's key |
 |---|---|
@@ -15,12 +12,15 @@ Kafka Connect's JSON holds the schema itself, whose text is hashed:
 | ``id-7.0`` | is the schema's first message, and the frame has its path written out |
 | ``schema-`` and 32 hex digits | has a member ``schema`` with this text: the first half of its SHA-256 |
 
+The row and the form determine the key's bytes only for one serializer.  Another one may write other bytes for the same
+row, such as fields in another order.  Kafka takes these for another key, and the merge finds such keys in conflict.
+
 Rules
  1. A contract lists the forms that the table takes (``Contract.key_forms``).  A record of another form is no row, and stops
     its partition, unless a person has accepted that form.
- 2. Two schemas are two forms, even if they mean the same.  Behind a frame their keys differ.  Beside a header their keys are
-    equal if both schemas write the same bytes, which a person may know and nothing here decides.  Two texts of a schema are
-    two schemas.
+ 2. Two schemas are two forms, even if they mean the same.  With the name in a frame, their keys differ.  With the name in
+    a header, their keys are equal if both schemas write the same bytes; a person may know that, lancewal does not decide
+    it.  Two texts of a schema are two schemas.
  3. ``lancewal schema accept`` gives a name another schema.  Keys of that name keep their form: the person who accepts the
     schema says that keys keep their partitions.
 """

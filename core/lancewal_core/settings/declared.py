@@ -1,11 +1,11 @@
 """The settings' declarations of a table's rows (columns, keys, expiry), and faults in them that do not depend on Kafka.
 
-Where a column's values come from in records (``ColumnSource``)
- 1. Each column has one name in records, its *field*: another one than the column's, if the declaration says so.
- 2. A column of Kafka's metadata has no name in records.  It follows from the record alone, so a record that is read again
-    gives the same.
- 3. A lenient form is one of a type (``_FITS``).  Columns of the primary key have none: two forms of one key could lie in two
-    partitions, and a reader of keys would have to know them.
+Sources of a column's values in records (``ColumnSource``)
+ 1. Each column has one name in records, its *field*.  By default this is the column's name; a declaration may say another.
+ 2. A column of Kafka's metadata has no name in records.  Its value follows from the record alone, so a record that is read
+    again gives the same value.
+ 3. A lenient form belongs to some types (``_FITS``).  Columns of the primary key have none: two forms of one key could lie
+    in two partitions, and a reader of keys would have to know both.
 """
 
 from __future__ import annotations

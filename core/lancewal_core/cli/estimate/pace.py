@@ -7,7 +7,7 @@ limit of the settings that it reaches first.
 
 The delay until a record is seen has five parts:
 
-* its way into the loop,
+* from the broker into ingest's loop,
 * the wait for the next segment,
 * the PUT,
 * the wait for the reader's next read,
@@ -15,7 +15,7 @@ The delay until a record is seen has five parts:
 
 ``most_s`` counts both waits in full, ``typical_s`` counts half of each.
 
-Seconds that are not the store's are rough values of two cores that run broker, services, store and reader together.
+The constants for seconds were measured roughly, on two cores that ran broker, services, store and reader together.
 ``dev.py bench steady`` compares the results with measured ones.
 """
 
