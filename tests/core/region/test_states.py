@@ -357,7 +357,7 @@ def test_a_put_that_lands_after_its_next_try_is_the_same_swap(store: ScriptedSto
 def test_no_verdict_leaves_each_region_undecided(store: ScriptedStore, states: RegionStates) -> None:
     put_version(store, 1)
     store.faults.puts.extend([PutFault.NEVER_ARRIVED] * 8)
-    with pytest.raises(StoreUnavailable, match="no verdict"):
+    with pytest.raises(StoreUnavailable, match="it is unknown whether"):
         states.swap({REGION: again, OTHER: lambda _: claimed(OTHER)})
     assert states.read([REGION, OTHER]) == {REGION: FIRST}
     assert states.swap({REGION: again})[REGION].ours
