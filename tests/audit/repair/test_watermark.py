@@ -114,7 +114,7 @@ def test_of_two_persons_one_decides(pipeline: Pipeline) -> None:
         accept_watermark(context, plan)  # the same word
         pipeline.store.delete([key])
         pipeline.store.put_if_absent(key, other.replace(b'"next": ', b'"next": 1'))
-        with pytest.raises(RepairRefused, match="something else"):
+        with pytest.raises(RepairRefused, match="other merged positions"):
             accept_watermark(context, plan)
 
 
