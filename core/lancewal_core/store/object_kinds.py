@@ -74,7 +74,7 @@ class ObjectKind:
     unpacked_bytes_max: int | None = None
     """Most bytes that an object may unpack to; None: nothing in it is compressed."""
     collected: Collected = Collected.NEVER
-    outgrown: str = "nothing was written"
+    outgrown: str = ""
     """End of the error about an object above ``bytes_max``: the consequence, or what a person does."""
 
     def region(self, key: str) -> Region | None:
@@ -213,6 +213,7 @@ def too_large(key: str, size: str) -> ObjectTooLarge:
     """Return the error for an object that would be too large.  ``size`` is a text: the object's size, and the limit."""
     kind = _limits(key)
     return ObjectTooLarge(
-        f"{key[:300]}, a {kind.name}, would have {size} that a reader takes, so it is not written: {kind.outgrown}",
+        f"{key[:300]}, a {kind.name}, would have {size} that a reader takes, so it is not written"
+        + (kind.outgrown and f": {kind.outgrown}"),
         object=key,
     )

@@ -45,7 +45,8 @@ def check_present(store: ObjectStore, contract: Contract) -> None:
     raise TableMissing(
         f"the table at {contract.place or 'this address'} was deleted while this process worked on it: {key} is gone. Nothing "
         "more is written. Bring the table's objects back, from a backup or the store's own versions. If it lies elsewhere "
-        "now, register it there (`lancewal catalog register`)",
+        "now, set table.uri to that address and run `lancewal table moved`. With a catalog, run `lancewal catalog register` "
+        "then",
         object=key,
     )
 

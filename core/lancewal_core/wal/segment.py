@@ -394,7 +394,7 @@ def _read_footer(tail: bytes, where: str) -> tuple[int, int, int]:
     if version != FORMAT_VERSION:
         raise FormatUnknown(
             f"{where}: WAL segment format version {version} is not read by this release, which knows "
-            f"{FORMAT_VERSION}: update lancewal",
+            f"{FORMAT_VERSION}: upgrade lancewal",
             object=where,
         )
     if table_length > SEGMENT_TRAILER_BYTES_MAX:
