@@ -52,7 +52,7 @@ from lancewal_core.table.columns.changes import (
     option,
 )
 from lancewal_core.table.columns.defaults import carried_default
-from lancewal_core.table.columns.versions import contract_trees, lost_in_files, lost_structs
+from lancewal_core.table.columns.versions import lost_in_files, lost_structs
 from lancewal_core.table.contract import (
     Column,
     Contract,
@@ -157,18 +157,19 @@ def changed(contract: Contract, changes: Sequence[ContractChange], facts: Surrou
         sources={c.ids[0]: c.source for c in contract.columns},
         held=facts.held,
     )
-    given_up, in_contract = set[tuple[Path, str]](), contract_trees(contract)
+    given_up = set[tuple[int | None, str]]()
     for change in changes:
         try:
             _check_allowed(contract, change, facts)
             if isinstance(change, Added | Renamed):
-                fields.left_over = _in_table(in_contract, change, facts)
-                _check_not_given_up(change, given_up)
+                _check_not_given_up(fields, change, given_up)
+                fields.left_over = _in_table(fields, change, facts)
             fields.columns = _made(fields, change)
         except (InvalidInput, InvalidSchema) as error:
             raise InvalidInput(f"{_act(change)}: {error}. Nothing was changed") from error
         if isinstance(change, Renamed | Dropped):
-            given_up.add((change.path[:-1], change.path[-1].lower()))
+            within, _ = _level(fields.columns, change.path[:-1])
+            given_up.add((within, change.path[-1].lower()))
     moves = any(isinstance(change, Added | Renamed | Dropped | Adoption) for change in changes)
     try:
         found = contract.model_copy(
@@ -249,32 +250,32 @@ def _called_by_name(source: ColumnSource) -> bool:
     return source.field is None and source.metadata is None
 
 
-def _in_table(columns: Sequence[Tree], change: Added | Renamed, facts: Surroundings) -> Tree | None:
+def _in_table(fields: _Fields, change: Added | Renamed, facts: Surroundings) -> Tree | None:
     """Return the field outside the contract that the table has under the name which the change gives; None if there is
     none.
 
     Raise ``InvalidInput`` unless an unfinished change has added this field, and the present change adds the same one.
-    ``columns``: the contract's columns, with Lance's ids.
+    The struct around the field is found by id, since the table may call it by another name.
     """
-    try:
-        within, ours = _level(columns, change.path[:-1])
-    except InvalidInput:
-        return None  # this call adds the struct, or there is none
-    fields = facts.table if within is None else _members_of(facts.table, within)
+    within, ours = _level(fields.columns, change.path[:-1])
+    have = facts.table if within is None else _members_of(facts.table, fields.own_ids[within])
     name = change.path[-1] if isinstance(change, Added) else change.name
-    own = {tree.id for tree in ours}
-    found = next((tree for tree in fields if tree.name.lower() == name.lower() and tree.id not in own), None)
+    own = {fields.own_ids[tree.id] for tree in ours}
+    found = next((tree for tree in have if tree.name.lower() == name.lower() and tree.id not in own), None)
     if found is None:
         return None
     if found.id in facts.left_over and isinstance(change, Added) and (found.name, found.type) == (name, change.type):
         return found
-    path = (*change.path[:-1], found.name)
+    path = _path_of(facts.table, found.id)
+    assert path is not None, "the table has it"
     has = f"the table has {'.'.join(path)!r} of type {format_type(found.type)}"
     if found.id in facts.left_over:
         raise InvalidInput(
             f"{has}, from a change that was not finished. Repeat that change, or make another change first, or choose "
             "another name"
         )
+    if found.id in fields.own_ids.values():  # an unfinished change has given it this name
+        raise InvalidInput(f"{has}, which the same call drops. Do that first, in a call of its own")
     adopts = f"--adopt-column {shlex.quote(option(path))}"
     raise InvalidInput(f"{has}, which is not the contract's. Choose another name, or adopt it: `{adopts}`")
 
@@ -286,9 +287,13 @@ def _members_of(columns: Sequence[Tree], id_: int) -> Sequence[Tree]:
     return ()
 
 
-def _check_not_given_up(change: Added | Renamed, given_up: Collection[tuple[Path, str]]) -> None:
+def _check_not_given_up(fields: _Fields, change: Added | Renamed, given_up: Collection[tuple[int | None, str]]) -> None:
+    """Raise ``InvalidInput`` if the same call gives up the name that the change gives (guarantee 5).
+
+    ``given_up``: first id of the struct, None for columns, and name in lower case."""
+    within, _ = _level(fields.columns, change.path[:-1])
     name = change.name if isinstance(change, Renamed) else change.path[-1]
-    if (change.path[:-1], name.lower()) in given_up:
+    if (within, name.lower()) in given_up:
         raise InvalidInput(f"the same call drops or renames {name!r}. Do that first, in a call of its own")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,8 +12,9 @@ import pyarrow as pa
 import pytest
 
 from lancewal_core.errors import InvalidInput, ObjectCorrupt
-from lancewal_core.rows.carry import Tree
+from lancewal_core.rows.carry import Tree, trees
 from lancewal_core.rows.column_types import format_type, parse_type
+from lancewal_core.rows.schema import RowSchema
 from lancewal_core.settings.declared import OF_ITSELF, ColumnSource
 from lancewal_core.settings.sections import ValueFormat
 from lancewal_core.table.columns import next_contract
@@ -27,7 +29,6 @@ from lancewal_core.table.columns.changes import (
     Widened,
 )
 from lancewal_core.table.columns.next_contract import Surroundings, changed
-from lancewal_core.table.columns.versions import contract_trees
 from lancewal_core.table.contract import (
     COLUMN_TERMS,
     Column,
@@ -194,6 +195,68 @@ def test_a_name_that_is_dropped_is_free_again_in_the_next_call() -> None:
     assert again.dropped == (DroppedField(name="fare", forgotten=True),)
 
 
+def nested() -> Contract:
+    """``contract`` with structs in a struct, in a list, and in a list in a struct."""
+    type_ = "struct<zip: int16, inner: struct<zip: int16, b: int8>, lines: list<struct<zip: int16, c: int8>>>"
+    deep = Column(name="deep", type=type_, field_ids=tuple(range(13, 22)))
+    items = Column(name="items", type="list<struct<zip: int16, d: int8>>", field_ids=tuple(range(22, 26)))
+    return contract(columns=(*contract().columns, deep, items))
+
+
+RENAMED_STRUCTS: list[tuple[int, Path, list[ContractChange], Path]] = [
+    (13, ("deep",), [Renamed(("deep",), "d2")], ("d2",)),
+    (13, ("deep",), [Renamed(("deep",), "d2"), Renamed(("d2",), "d3")], ("d3",)),
+    (15, ("deep", "inner"), [Renamed(("deep",), "d2")], ("d2", "inner")),
+    (15, ("deep", "inner"), [Renamed(("deep", "inner"), "i2")], ("deep", "i2")),
+    (15, ("deep", "inner"), [Renamed(("deep", "inner"), "i2"), Renamed(("deep",), "d2")], ("d2", "i2")),
+    (19, ("deep", "lines"), [Renamed(("deep",), "d2"), Renamed(("d2", "lines"), "l2")], ("d2", "l2")),
+    (23, ("items",), [Renamed(("items",), "i2")], ("i2",)),
+]
+"""Id of a struct, its path, renames that give it another path, and this path."""
+
+
+def with_city(columns: Sequence[Tree], struct: int, name: str = "city") -> tuple[Tree, ...]:
+    """The columns of a table in which the struct also has a string with id 30 and this name."""
+    city = Tree(name, pa.string(), 30, ())
+    return tuple(
+        replace(tree, within=(*with_city(tree.within, struct, name), *([city] if tree.id == struct else [])))
+        for tree in columns
+    )
+
+
+@pytest.mark.parametrize(("struct", "before", "renames", "after"), RENAMED_STRUCTS)
+def test_a_struct_that_is_renamed_keeps_its_fields_outside_the_contract(
+    struct: int, before: Path, renames: list[ContractChange], after: Path
+) -> None:
+    added = Added((*after, "city"), pa.string())
+    facts = Surroundings(39, {}, with_city(trees(nested().rows), struct))
+    has = re.escape(f"the table has {'.'.join((*before, 'city'))!r} of type string, which is not the contract's.")
+    advice = re.escape(f"`--adopt-column {'.'.join((*before, 'city'))}`")
+    for change in (added, Renamed((*after, "zip"), "city")):
+        with pytest.raises(InvalidInput, match=f"{has}.*{advice}"):
+            changed(nested(), [*renames, change], facts, "abc")
+    other_case = replace(facts, table=with_city(trees(nested().rows), struct, "City"))
+    for change in (added, Renamed((*after, "zip"), "city")):
+        with pytest.raises(InvalidInput, match=r"City' of type string, which is not the contract's"):
+            changed(nested(), [*renames, change], other_case, "abc")
+    left = replace(facts, left_over={30})
+    assert 30 in changed(nested(), [*renames, added], left, "abc").field_ids
+    with pytest.raises(InvalidInput, match=r"city' of type string, from a change that was not finished"):
+        changed(nested(), [*renames, Renamed((*after, "zip"), "city")], left, "abc")
+
+
+@pytest.mark.parametrize(("struct", "before", "renames", "after"), RENAMED_STRUCTS)
+def test_a_name_that_is_given_up_stays_so_when_its_struct_is_renamed(
+    struct: int, before: Path, renames: list[ContractChange], after: Path
+) -> None:
+    facts = Surroundings(39, {}, trees(nested().rows))
+    for gives_up in (Renamed((*before, "zip"), "code"), Dropped((*before, "zip"))):
+        with pytest.raises(InvalidInput, match="the same call drops or renames 'zip'"):
+            changed(nested(), [gives_up, *renames, Added((*after, "zip"), pa.int8())], facts, "abc")
+    elsewhere = changed(nested(), [Dropped((*before, "zip")), *renames, Added(("zip",), pa.int8())], facts, "abc")
+    assert elsewhere.columns[-1].field_ids == (40,)
+
+
 def test_former_names_are_kept_until_a_field_has_them_or_they_are_forgotten() -> None:
     once = changed(contract(), [Renamed(("fare",), "price"), Renamed(("lines", "price"), "cost")], AROUND, "abc")
     twice = changed(once, [Renamed(("price",), "amount")], AROUND, "abc")
@@ -321,15 +384,15 @@ def test_a_name_that_a_field_has_got_is_not_forgotten(first: ContractChange, giv
 def test_columns_are_looked_at_once_for_all_changes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else a call takes a time that grows with the square of its changes."""
     many = changed(contract(), [Added((f"n{i}",), pa.int8()) for i in range(20)], AROUND, "abc")
-    looks: list[Contract] = []
+    looks: list[RowSchema] = []
 
-    def looked(found: Contract) -> tuple[Tree, ...]:
-        looks.append(found)
-        return contract_trees(found)
+    def looked(rows: RowSchema) -> tuple[Tree, ...]:
+        looks.append(rows)
+        return trees(rows)
 
-    monkeypatch.setattr(next_contract, "contract_trees", looked)
+    monkeypatch.setattr(next_contract, "trees", looked)
     changed(many, [Renamed((f"n{i}",), f"m{i}") for i in range(20)], AROUND, "abc")
-    assert looks == [many]
+    assert looks == [many.rows]
 
 
 def test_a_struct_keeps_a_member_and_a_name_may_change_its_case() -> None:

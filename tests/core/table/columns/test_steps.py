@@ -428,6 +428,65 @@ def test_a_dry_run_behind_a_command_that_died_refuses_what_a_run_would(table: Fl
     assert [(c.name, c.type) for c in made.columns] == [(c.name, c.type) for c in planned.columns]
 
 
+ADDR = Renamed(("address",), "addr")
+
+
+@pytest.mark.parametrize(
+    ("theirs", "changes", "refused"),
+    [
+        ("city", [ADDR, Added(("addr", "city"), pa.string())], r"the table has 'address\.city'"),
+        ("City", [ADDR, Added(("addr", "city"), pa.string())], r"the table has 'address\.City'"),
+        ("City", [ADDR, Renamed(("addr", "zip"), "city")], r"the table has 'address\.City'"),
+        ("", [Renamed(("address", "zip"), "code"), ADDR, Added(("addr", "zip"), pa.int8())], "drops or renames 'zip'"),
+        ("", [Dropped(("address", "zip")), ADDR, Added(("addr", "zip"), pa.int8())], "drops or renames 'zip'"),
+    ],
+)
+def test_a_run_and_a_dry_run_know_the_members_of_a_struct_that_is_renamed(
+    table: FlusherTable, theirs: str, changes: list[Change], refused: str
+) -> None:
+    if theirs:
+        table.dataset.add_columns(pa.schema([pa.field("address", pa.struct([(theirs, pa.string())]))]))
+    before, over = LanceTable(table.uri).newest().version, LanceTable(table.uri)
+    for look_only in (True, False):
+        with pytest.raises(InvalidInput, match=refused):
+            change_columns(table.store, over, SystemClock(), table.new_id, changes, look_only=look_only)
+    assert over.newest().version == before
+    assert read_contract(table.store, table.uri) == table.contract
+
+
+@pytest.mark.parametrize("renames", [False, True])
+def test_a_member_that_was_left_is_used_when_its_struct_is_renamed(table: FlusherTable, renames: bool) -> None:
+    changes: list[Change] = [ADDR, Added(("addr", "city"), pa.string())]
+    steps = Steps()
+    steps.after[0] = die
+    with pytest.raises(Killed):
+        change(table, changes if renames else [Added(("address", "city"), pa.string())], steps)
+    ids = itertools.chain.from_iterable(LanceTable(table.uri).newest().field_ids.values())
+    (left,) = set(ids) - set(table.contract.field_ids)
+    contract = change(table, changes)
+    assert left in contract.field_ids
+    assert shown(table)["addr"] == "struct<street: string, zip: int32, city: string>"
+
+
+@pytest.mark.parametrize("member", [False, True])
+def test_a_name_that_a_dead_rename_gave_is_not_given_while_its_field_is_dropped(
+    table: FlusherTable, member: bool
+) -> None:
+    old = ("address", "zip") if member else ("a",)
+    steps = Steps()
+    steps.before[1] = die
+    with pytest.raises(Killed):
+        change(table, [Renamed(old, "new")], steps)
+    changes: list[Change] = [Dropped(old), Added((*old[:-1], "new"), pa.int8())]
+    over = LanceTable(table.uri)
+    for look_only in (True, False):
+        with pytest.raises(InvalidInput, match=r"the same call drops\. Do that first, in a call of its own"):
+            change_columns(table.store, over, SystemClock(), table.new_id, changes, look_only=look_only)
+    change(table, changes[:1])
+    change(table, changes[1:])
+    assert shown(table)
+
+
 @pytest.mark.parametrize("path", [("note",), ("address", "city")])
 def test_fields_of_an_unfinished_change_are_not_another_program_s(table: FlusherTable, path: tuple[str, ...]) -> None:
     steps = Steps()
