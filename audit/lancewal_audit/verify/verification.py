@@ -157,8 +157,11 @@ def _compare(
 def _fraction(asked: VerifyRequest, scope: Scope) -> float:
     if asked.keys is None:
         return asked.fraction
-    behind = sum(max(end - scope.merged(region), 0) for region, end in scope.cut.items())
-    return min(1.0, asked.keys / max(scope.live_rows + behind, 1))
+    chosen = frozenset(range(scope.contract.partitions)) if asked.partitions is None else asked.partitions
+    live = scope.live_rows * len(chosen) / scope.contract.partitions  # keys are spread about evenly over the partitions
+    cuts = ((region, end) for region, end in scope.cut.items() if region.partition in chosen)
+    behind = sum(max(end - scope.merged(region), 0) for region, end in cuts)
+    return min(1.0, asked.keys / max(live + behind, 1))
 
 
 def _plain_scan(scope: Scope) -> Iterator[pa.RecordBatch]:

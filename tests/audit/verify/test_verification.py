@@ -227,6 +227,9 @@ def test_regions_and_samples_choose_the_same_keys_each_time(made: Made) -> None:
     assert large.equal
     assert 0 < small.rows_read < large.rows_read < len(now)
     assert abs(verify(made, keys=40).keys - 40) < 30
+    # As many keys are expected of all partitions as of each of them, taken together.
+    of_each = [verify(made, keys=10, partitions=frozenset({partition})) for partition in range(PARTITIONS)]
+    assert sum(10 / part.sample for part in of_each) == pytest.approx(10 / verify(made, keys=10).sample)
 
 
 # -- what is damaged -------------------------------------------------------------------------------------------
