@@ -5,14 +5,14 @@ Guarantees
  2. Both sides of the comparison are of one state: a receipt, and the records below its cut.  Services may run
     meanwhile.
  3. Memory is bounded: that of a strong read, some 32 MB for each of at most four kinds of rows, and one share of the
-    keys at a time, of about ``SHARE_ROWS`` records or rows (more only if single keys have more).  Chosen records and rows
-    of the other shares are on the local disk, compressed, in the folder for temporary files.  Indexes: see
-    ``index_check``.
+    keys.  A share has about ``SHARE_ROWS`` records or rows (more only if single keys have more).  There are at most
+    ``_SHARES_MAX`` shares, so above 100 million chosen records or rows, shares and memory grow with their number.  The
+    other shares are on the local disk, compressed, in the folder for temporary files.  Indexes: see ``index_check``.
 
 Steps
- 1. Read the table strongly, or at a receipt: this gives the rows, and the receipt {V, cut}.
- 2. Scan version V as a plain Lance reader does, and read W(V).
- 3. Read the records below the cut (``evidence``).
+ 1. Plan a strong read, or a read at a receipt.  This gives the receipt {V, cut}.
+ 2. Read W(V), and find which records below the cut each source has (``scope``, ``evidence``).
+ 3. Put into shares: the rows of the read, those of version V as a plain Lance reader scans it, and the records.
  4. Share by share, fold the records by ``key_fold``, and make the comparisons of ``compare``.
  5. Search for wrong and missing rows among the rows that deletion vectors hide.
  6. If asked for, look up present and former values of a sample of the keys through version V's secondary indexes
@@ -57,6 +57,7 @@ from lancewal_reader.table import open_table
 
 SHARE_ROWS = 100_000
 _SHARES_MAX = 1_000
+"""Most shares.  Each share is a file for every kind of rows."""
 _IO_THREADS = 8
 
 Sources = Literal["topic", "wal", "both"]
@@ -76,6 +77,7 @@ class VerifyRequest:
     partitions: frozenset[int] | None = None
     """Partitions to compare; None: all."""
     foreign_rows_differ: bool = False
+    """Whether a row that no record explains counts as a difference."""
     findings_max: int = 20
     """Number of findings of each kind and place that the report names at most."""
     index_keys: int | None = None
@@ -125,7 +127,7 @@ def _compare(
     records = max(scope.live_rows, evidence.records_max) * fraction
     count = min(max(-int(-records // SHARE_ROWS), 1), _SHARES_MAX)
     writer = ShareWriter(scope.contract, KeySample(scope.contract, fraction, asked.partitions), folder, count)
-    # Steps 1 to 3: the rows and the records
+    # Step 3
     with step("reading the table", unit="rows") as told:
         read_rows = writer.rows("read", told.counting(read, len))
     with step("scanning the Lance table", scope.live_rows, "rows") as told:
