@@ -164,7 +164,7 @@ def swap(
         began = ClockMoment.now(clock)
         put = _put(store, family.key(number), clock, lambda value=value: encode(value))  # type: ignore[misc] # bound now
         if isinstance(put, bytes):
-            if current is None or _is_still_there(store, family, clock, current):
+            if current is None or _none_deleted_after(store, family, clock, current):
                 return PageSwapped(KnownPage(Version(number, put), began), value)
             current = _by_listing(store, family, clock, exists=True)
             continue
@@ -218,7 +218,7 @@ def _forward(
         found = ahead.get(store, [family.key(number) for number in numbers])
         for number, data in zip(numbers, found, strict=False):  # it may have stopped at the first that is absent
             if data is None:
-                return KnownPage(version, asked) if _is_still_there(store, family, clock, base) else None
+                return KnownPage(version, asked) if _none_deleted_after(store, family, clock, base) else None
             version = Version(number, data)
         if steps < _STEPS <= steps + ahead.numbers:  # once, when so many were found
             version = _newest_listed(store, family, version)
@@ -238,7 +238,7 @@ def _listed(store: ObjectStore, family: Family) -> list[int]:
     return [v for info in store.list(family.prefix, limit=1) if (v := family.parse(info.key)) is not None]
 
 
-def _is_still_there(store: ObjectStore, family: Family, clock: Clock, known: KnownPage) -> bool:
+def _none_deleted_after(store: ObjectStore, family: Family, clock: Clock, known: KnownPage) -> bool:
     """Return whether no number after the known version was deleted before now.  The store is asked only if the version
     became known long ago (b, c)."""
     if not known.at.is_long_ago(clock):

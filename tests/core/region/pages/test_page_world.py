@@ -56,21 +56,21 @@ def wall_alone(patch: pytest.MonkeyPatch) -> None:
 def any_object_there(patch: pytest.MonkeyPatch) -> None:
     """The known version is taken to be still there where any object lies at its number."""
 
-    def is_still_there(store: Any, family: Any, clock: Any, known: Any) -> bool:
+    def none_deleted_after(store: Any, family: Any, clock: Any, known: Any) -> bool:
         if not known.at.is_long_ago(clock):
             return True
         if known.version.version == FIRST_VERSION:
             return False
         return store.get(family.key(known.version.version)) is not None
 
-    patch.setattr(page_chain, "_is_still_there", is_still_there)
+    patch.setattr(page_chain, "_none_deleted_after", none_deleted_after)
 
 
 def first_version_proves(patch: pytest.MonkeyPatch) -> None:
-    def is_still_there(store: Any, family: Any, clock: Any, known: Any) -> bool:
+    def none_deleted_after(store: Any, family: Any, clock: Any, known: Any) -> bool:
         return not known.at.is_long_ago(clock) or store.get(family.key(known.version.version)) == known.version.data
 
-    patch.setattr(page_chain, "_is_still_there", is_still_there)
+    patch.setattr(page_chain, "_none_deleted_after", none_deleted_after)
 
 
 def a_listing_counts_for_ever(patch: pytest.MonkeyPatch) -> None:
