@@ -311,7 +311,7 @@ def _find(context: FlusherContext, read_version: TableVersion, key: str, uuid: s
                 if found.properties.get(key) == uuid:
                     return TableVersion(version)
             case TransactionUnreadable():
-                pass
+                pass  # not ours: our own commits can be read, since our ``Rewrite`` names no index
             case TransactionGone():
                 raise CommitUnknown(
                     f"whether commit {uuid}, computed at version {read_version}, landed is unknown: version {version} is "

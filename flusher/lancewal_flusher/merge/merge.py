@@ -169,7 +169,7 @@ def merge_next(
     try:
         plan = _plan(context, seen, limits, first_seen or FirstSeen())
     except VersionGone as error:
-        raise_file_lost(context.table, error, pinned.version)
+        raise_file_lost(context.table, error, pinned.version)  # returns if the version itself is gone
         return Refused(f"version {pinned.version} was cleaned up while the merge was planned", Why.CLEANED_UP)
     if not isinstance(plan, _Planned):
         return plan
@@ -189,7 +189,7 @@ def merge_next(
     try:
         # Step 6
         prove(context, pinned.version, version)
-        # Step 7
+        # Step 7.  If it is unknown whether the record was stored, ``finish`` stores it again.
         _, missing = together(
             context.tasks,
             lambda: context.watermarks.record(landed, version, "merge"),
@@ -231,10 +231,10 @@ def _plan(
     if not found.set_aside and shall_defer(pinned, found.lookup, inputs, limits):
         return NothingToMerge(pinned.version, inputs.in_force, inputs.states, deferred=True, left=inputs.left)
     changes = write_changes(context, pinned, found, limits)
-    merge = context.new_id()
+    merge_id = context.new_id()
     conflicts = inputs.in_force.conflicts
     if found.conflicts is not None:
-        conflicts = put_conflicts(context.store, found.conflicts, merge)
+        conflicts = put_conflicts(context.store, found.conflicts, merge_id)
     marks = {
         **inputs.in_force.regions,
         **{taken.merge.region: _mark(taken, inputs.in_force) for taken in region_inputs},
@@ -249,11 +249,12 @@ def _plan(
         generations={
             w.merge.region: (w.merge.flushes[0].generation, w.merge.flushes[-1].generation) for w in region_inputs
         },
+        # A merge that adopts files of a region takes one generation of it.
         rows_adopted=sum(w.merge.flushes[0].rows for w in region_inputs if w.adopted),
         rows_replaced=sum(r.hits for r in changes.results),
     )
     properties = {
-        **merge_properties(marks, merge, conflicts),
+        **merge_properties(marks, merge_id, conflicts),
         **facts.properties(),
         **origins_of(context).properties(lambda: regions_of_merge(region_inputs, changes.as_rows, changes.new)),
     }
@@ -280,7 +281,7 @@ def _plan(
         set_aside_of=found.set_aside_of,
         left=inputs.left,
     )
-    return _Planned(commit, InForce(_NOT_LANDED, merge, marks, conflicts), facts, inputs, merged)
+    return _Planned(commit, InForce(_NOT_LANDED, merge_id, marks, conflicts), facts, inputs, merged)
 
 
 def shall_defer(pinned: PinnedTable, found: KeyRows, inputs: MergeInputs, limits: MergeLimits) -> bool:
@@ -290,7 +291,8 @@ def shall_defer(pinned: PinnedTable, found: KeyRows, inputs: MergeInputs, limits
 
 
 def _mark(taken: RegionInput, in_force: InForce) -> Watermark:
-    """Return the region's watermark after this merge."""
+    """Return the region's watermark after this merge.  ``perhaps``: ``Watermark.perhaps``, a person's upper bound of the
+    merged generations.  It is kept while it is above the generations that this merge takes."""
     last = taken.merge.flushes[-1]
     before = in_force.regions.get(taken.merge.region)
     perhaps = None if before is None or (before.perhaps or 0) <= last.generation else before.perhaps
