@@ -176,7 +176,7 @@ class Partitions:
                 self.observer.claimed(region, "failed")
             self.observer.failed("open", unanswered)
             return
-        # Partitions that the contract does not name wait until it is altered.
+        # Partitions that the contract does not name are dropped: once it names them, the process ends (``draining``).
         self.to_open = {region: at for region, at in self.to_open.items() if region in self.regions}
         failed: list[LancewalError] = []
         for region, found in open_regions(self.context, writer, regions, self._offsets).items():
@@ -197,8 +197,8 @@ class Partitions:
     def _not_open(self, region: Region, error: LancewalError) -> None:
         """Record that a region could not be opened because of ``error``, and when to try again."""
         self.observer.claimed(region, "lost" if isinstance(error, OwnershipLost) else "failed")
-        # A person must put back or repair what is lost or damaged: try less often.
         self.outdated |= isinstance(error, ContractChanged)
+        # A person must put back or repair what is lost or damaged: try less often.
         later_s = self.limits.damaged_s if isinstance(error, Corrupt) else self.limits.retry_s
         self.to_open[region] = self._now() + later_s
         self._refused[region] = error
@@ -247,7 +247,8 @@ class Partitions:
     def go_on(self, stopped_by: tuple[type[LancewalError], ...], but: Collection[Region] = ()) -> None:
         """Reopen the partitions that an error of the types ``stopped_by`` has stopped, except those in ``but``.
 
-        They begin at their durable positions.  No segment may be in flight, because it could stop them again.
+        They begin at their durable positions.  No segment may be in flight, because it could stop them again.  No seal
+        or re-anchoring of these regions may be without a result either (``Sealing.unsettled``).
         """
         self.open_again([r for r, error in self.stopped.items() if isinstance(error, stopped_by) and r not in but])
 

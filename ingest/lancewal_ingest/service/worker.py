@@ -86,7 +86,8 @@ STOPPED_BY_POLICY = (
     SchemaIdReused,
     TooManySchemas,
 )
-"""Errors that another policy, or another dead-letter topic, may remove."""
+"""Errors that a newer contract version may remove, by another policy or dead-letter topic.  New columns, key forms or
+formats remove some of them too."""
 LOG_SILENT_S_MAX = 24 * 3600.0
 """Seconds without a segment after which a log without open regions is not used any more.  Fences are kept for seven
 days."""
@@ -169,12 +170,12 @@ class IngestWorker:
         """Monotonic time in seconds of the group's first assignment since this process joined, even an empty one.  None
         before that."""
         self._handed_over: Sequence[Region] = ()
-        """Regions that ``drain`` handed over."""
+        """Regions that ``drain`` handed over, or tried to hand over."""
         self._conflicting: Mapping[Region, RegionConflict] = {}
         """Partitions that must consume nothing because too many of their keys are in conflict."""
         self._altered = False
-        """Whether this process follows a newer contract version, and has not yet reopened the partitions that policies
-        had stopped."""
+        """Whether ``take_up`` has changed the contract version, whatever its new terms are, since ``STOPPED_BY_POLICY``
+        partitions were last reopened."""
         self._seen: tuple[dict[Region, Position], int] | None = None
         """Durable positions and number of generations to be flushed, as last reported to the observer."""
 
@@ -300,6 +301,9 @@ class IngestWorker:
         A segment in flight and its dead letters follow the previous version, and may still stop a partition.  Once that
         segment is settled, partitions that a record has stopped are reopened.  Rows of the previous version are
         converted when they are flushed.
+
+        Besides this class, only ``Partitions`` and ``FlushQueue`` get the new context.  The other members keep the first
+        one, and use only what no such version changes.
         """
         newer = preparer.contract
         if newer.version <= self.terms.contract.version:
@@ -366,8 +370,9 @@ class IngestWorker:
         """Commit the durable positions of the regions that ``drain`` handed over.  This may wait for a silent
         coordinator.
 
-        Positions of regions that were given up earlier are not committed, because their owners may have committed later
-        ones.
+        Positions of regions whose hand-over failed are committed too.  They are durable, and only a hint
+        (``offset_commits``).  Positions of regions that were given up earlier are not committed, because their owners may
+        have committed later ones.
         """
         self._commits.commit(self._handed_over)
 
