@@ -2,8 +2,9 @@
 
 ``schema`` parses a schema.  ``mapping`` says how its fields fill the columns of a contract, as a tree of ``cells``.
 ``column_of`` names a column type for a field without a column.  Two readers follow the tree of cells.  ``columnar``
-reads a field of all datums at a time.  ``strict`` reads one datum, and defines the right result.  ``decoder`` chooses
-the reader.  ``keys`` is the format of record keys in Avro.
+reads a field of all datums at a time.  ``strict`` reads one datum, and defines the right result.  ``decoder`` has
+both readers, and ``TypedPayloads`` (``decode.framed.typed``) chooses one.  ``keys`` is the format of record keys in
+Avro.
 
 May import: decode, decode.framed, decode.json.
 """
