@@ -254,7 +254,7 @@ def _join_over_a_gap(patch: pytest.MonkeyPatch) -> None:
 
 
 def _no_proof_of_a_walk_s_end(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(lancewal_reader.plan.strong, "_prove_ends", lambda context, above, walks: walks)
+    patch.setattr(lancewal_reader.plan.strong, "_prove_ends", lambda context, held, walks: walks)
 
 
 def _a_log_s_end_is_not_confirmed(patch: pytest.MonkeyPatch) -> None:

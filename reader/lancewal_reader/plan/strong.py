@@ -382,17 +382,17 @@ def _gap(region: Region, record: GenerationRecord, refs: Seq[EntryRef]) -> PlanS
 
 def _prove_ends(
     context: PlanContext,
-    above: Mapping[Region, Seq[GenerationRecord]],
+    held: Mapping[Region, Seq[GenerationRecord]],
     walks: Mapping[LogId, Walk[Segment | Trailer]],
 ) -> dict[LogId, Walk[Segment | Trailer]]:
     """Prove the end of each walk (step 3), with one state read and one listing per log, all at the same time.  Return
-    the walks, of which some may have become longer."""
+    the walks, of which some may have become longer.  ``held``: all generations of the states, merged ones too."""
     if not walks:
         return {}
     # The region at whose first segment the walk of the log began.  The walk may have ended before others began.
     first: dict[LogId, tuple[Sequence, Region]] = {}
     begins: dict[LogId, Sequence] = {}
-    for region, records in above.items():
+    for region, records in held.items():
         for record in records:
             begins[record.log] = max(begins.get(record.log, record.first_sequence), record.first_sequence)
             if record.state in (GenerationState.OPEN, GenerationState.SEALED):

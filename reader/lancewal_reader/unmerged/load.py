@@ -165,6 +165,7 @@ def load(
     several regions of the plan have, if ``deltas`` covers only some regions.
     """
     columns = projected.signature
+    # The cache does not compare ``met``.  Only Spark's tasks give it, and then each plan has its own cache (``spark.task``).
     known = context.loaded.get(deltas, columns, conflicts)
     if known is None:
         known = context.folding.fold(context, deltas, projected, conflicts, met)
@@ -222,7 +223,7 @@ def _folds_at_once(context: DeltaContext, groups: Groups, projected: RowSchema) 
 
     def folded(some: Sequence[RegionDelta]) -> Folded:
         regions = {delta.region for delta in some}
-        # In each region's order; between regions there is none to keep, since no two of them share a key.
+        # In each region's order; between regions there is none to keep, since no two regions of a group share a key.
         of_regions = [
             [rows[delta.region, s.first] for s in delta.sources if isinstance(s, EntryRef) and s.rows] for delta in some
         ]
