@@ -80,7 +80,8 @@ _MERGE = "Merge the durable rows: `lancewal merge` (ingest need not run)"
 """Advice in a message: merge rows that are durable under the old contract."""
 _FOLLOWED = frozenset({"on_unknown_column", "on_unavailable_value", "key_forms"})
 """Terms that change rows, and may be altered while rows are unmerged: each log entry names the contract version by
-which its records were decoded."""
+which its records were decoded.  They are terms of ``contract.VALUE_TERMS`` or ``contract.COLUMN_TERMS``, so a running
+process adopts them.  ``alter_terms`` fails by its assertion if a term that an option changes is missing here."""
 _ALTER = OwnerId("table-alter")
 """Owner that a fence names if ``lancewal table alter`` ended the log."""
 
