@@ -142,17 +142,20 @@ def main(arguments: list[str]) -> int:
         print(__doc__, file=sys.stderr)
         print(f"unknown command {command!r}", file=sys.stderr)
         return 2
+    quick = command == "test" and "--quick" in rest
     with one_at_a_time():
         make_venv()
-        if command in ("demo", "test", "bench", "bench-peers", "soak", "check-ops", "check-upgrade"):
+        if command in ("demo", "test", "bench", "bench-peers", "soak", "check-ops", "check-upgrade") and not quick:
             stores = (SERVER_OF_STORE[word] for word in rest if word in SERVER_OF_STORE)
             fetch_stack("kafka", *SERVERS_OF.get(command, ()), *stores)
     if command == "demo":
         become(VENV / "bin" / "lancewal", "demo", *rest)
     if command in PROGRAMS:
         become(PYTHON, "-m", *PROGRAMS[command], *rest)
-    if command == "test" and rest == ["--quick"]:
+    if quick and rest == ["--quick"]:
         return checks(QUICK)
+    if quick:
+        rest = [*WITHOUT_SERVERS, *rest]
     if command == "test":
         return checks([*LINT, ("pytest", [[*PYTEST, *rest]])] if rest else [*RUFF, ("pytest, mypy", [*WHOLE, MYPY])])
     if command == "lint":

@@ -84,8 +84,14 @@ def key_paths(model: type[BaseModel], at: tuple[str, ...] = ()) -> Iterator[tupl
 
 def closest(name: str, known: Collection[str]) -> str:
     """Return ``; did you mean ...?``, or nothing if no known name is similar."""
-    found = [ELSEWHERE[name]] if name in ELSEWHERE else difflib.get_close_matches(name, known, 1, 0.6)
-    return f"; did you mean {found[0]}?" if found else ""
+    found = [ELSEWHERE[name]] if name in ELSEWHERE else difflib.get_close_matches(name, known, 3, 0.6)
+    # A section that both share makes no two names similar.
+    like = [one for one in found if name in ELSEWHERE or _last_parts_alike(name, one)]
+    return f"; did you mean {like[0]}?" if like else ""
+
+
+def _last_parts_alike(one: str, other: str) -> bool:
+    return bool(difflib.get_close_matches(one.rpartition(".")[2], [other.rpartition(".")[2]], 1, 0.6))
 
 
 # -- the file --------------------------------------------------------------------------------------------------

@@ -209,7 +209,7 @@ def test_all_problems_come_at_once_each_with_its_place(file: Path) -> None:
         "  patches: false\n"
         "kafak: {}\n"
         "metrics: {port: 1}\n"
-        "ingest: {linger_ms: true, memory_bytes_max: 1GiBB}\n"
+        "ingest: {linger_ms: true, memory_bytes_max: 1GiBB, foo: 1}\n"
     )
     found = problems(file, {"LANCEWAL_FLUSHER__THREADS": "two", "LANCEWAL_FLUSHER__THREAD": "2"})
     expected = [
@@ -221,12 +221,14 @@ def test_all_problems_come_at_once_each_with_its_place(file: Path) -> None:
         f"{file}:8: metrics.port: is not a setting",
         f"{file}:9: ingest.linger_ms: expected a number, not a truth value; got True",
         f"{file}:9: ingest.memory_bytes_max: could not interpret byte unit",
+        f"{file}:9: ingest.foo: is not a setting",
         "variable LANCEWAL_FLUSHER__THREADS: flusher.threads: Input should be a valid integer",
         "variable LANCEWAL_FLUSHER__THREAD: flusher.thread: is not a setting; did you mean flusher.threads?",
     ]
     for text in expected:
         assert [p for p in found if p.startswith(text)], (text, found)
     assert len(found) == len(expected)
+    assert f"{file}:9: ingest.foo: is not a setting" in found  # and nothing else is like it
 
 
 @pytest.mark.parametrize(

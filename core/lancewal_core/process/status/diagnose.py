@@ -291,6 +291,13 @@ def _in_memtable(table: TableFacts, it: PartitionFacts) -> Diagnosis | None:
             "Look at ingest's log and /readyz. The store accepts no new state, the owner is gone, or its ingest.seal_age_s "
             "is longer than the setting here",
         )
+    if it.open.due_ms < table.now_ms:
+        return _found(
+            Cause.SEAL_LIMITS,
+            f"{seen}, and is to be sealed since {utc_text(it.open.due_ms)}",
+            "Strong reads see these rows already. If ingest was killed, another one seals them: Kafka gives it the partition "
+            "after session.timeout.ms",
+        )
     return _found(
         Cause.SEAL_LIMITS,
         f"{seen}: below ingest's seal limits, it is sealed by {utc_text(it.open.due_ms)} at the latest",

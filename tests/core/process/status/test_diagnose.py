@@ -200,6 +200,13 @@ CASES: dict[str, Case] = {
         replace(DONE, merged=40, open=WaitingGeneration(2, YOUNG, 60, 4096, NOW + 500_000)),
         "sealed by 2027-01-15T08:08:20Z",
     ),
+    "a seal is due": Case(
+        Cause.SEAL_LIMITS,
+        Urgency.WAITS,
+        TABLE,
+        replace(DONE, merged=40, open=WaitingGeneration(2, YOUNG, 60, 4096, NOW - 1)),
+        "is to be sealed since 2027-01-15T07:59:59.999Z",
+    ),
     "a seal is overdue": Case(
         Cause.SEAL_OVERDUE,
         Urgency.PROBLEM,
