@@ -28,8 +28,8 @@ from lancewal_flusher.event_table import FlusherEvents
 from lancewal_flusher.tasks.runner import Runner, ThreadRunner
 
 KEY_PARTS_BYTES_MAX = 512 << 20
-"""Most bytes on disk for cached parts of the key index that a process has fetched from an object store.  They are
-enough for about 30 million rows.  The chart gives a pod's temporary folder twice as many bytes."""
+"""Largest number of bytes on disk for cached parts of the key index that a process has fetched from an object store.
+They are enough for about 30 million rows.  The chart gives a pod's temporary folder twice as many bytes."""
 
 
 _KEYS_FOLDER = "lancewal-keys-"

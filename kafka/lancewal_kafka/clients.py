@@ -56,7 +56,7 @@ _SHARED_PREFIXES = (
 )  # fmt: skip
 
 QUEUE_BYTES_MAX = 256 << 20
-"""Most bytes that librdkafka may prefetch into its queue.  A larger queue makes nothing faster."""
+"""Largest number of bytes that librdkafka may prefetch into its queue.  A larger queue makes nothing faster."""
 _RECEIVE = "receive.message.max.bytes"
 _RECEIVE_MOST = 2**31 - 1
 _ENVELOPE = 512

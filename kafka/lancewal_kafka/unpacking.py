@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 _MOST = {"uncompressed": 1, "snappy": 22, "lz4": 255, "gzip": 1032, "producer": 1032}
-"""Most bytes that one stored byte can unpack to, by the codecs' formats.  snappy copies 64 bytes in 3, lz4 255 in a
-byte of length, deflate 258 in two bits.  zstd has no such limit, but its readers have one
+"""Largest number of bytes that one stored byte can unpack to, by the codecs' formats.  snappy copies 64 bytes in 3, lz4
+255 in a byte of length, deflate 258 in two bits.  zstd has no such limit, but its readers have one
 (``receive.message.max.bytes``)."""
 
 

@@ -33,7 +33,7 @@ from lancewal_reader.table import Table, at_point
 
 T = TypeVar("T")
 _NAMED = 10
-"""Most tables that an error names."""
+"""Largest number of tables that an error names."""
 
 
 class CutTables(Mapping[str, Table]):

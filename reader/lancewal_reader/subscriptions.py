@@ -32,8 +32,8 @@ from lancewal_reader.reading.reads import Planned, Reads, wanted_of
 
 NOW = "now"
 _TRIES = 4
-"""Most attempts to create a subscription from now.  Merges may come between the plan and the check that its data
-still exist.
+"""Largest number of attempts to create a subscription from now.  Merges may come between the plan and the check that
+its data still exist.
 """
 
 

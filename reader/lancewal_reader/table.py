@@ -1,6 +1,6 @@
 """``open_table``: a lancewal table for readers in any process, straight from object storage.
 
-Rounds of requests, as counted: 7 ("open and strong read").
+Rounds of requests to the store (docs/reference/requests.md), as counted: 7 ("open and strong read").
 """
 
 from __future__ import annotations

@@ -138,5 +138,5 @@ def log_bytes(folder: Path) -> int:
 
 
 def peak_bytes(service: Service) -> int:
-    """Most memory that the process ever had."""
+    """Largest amount of memory that the process ever had."""
     return resident_bytes("VmHWM", service.pid)

@@ -45,7 +45,7 @@ class KafkaTopicRecords:
         topic = same_topic(self._inspector, self._contract, "Nothing was changed")
         if topic.compacted:
             raise TopicUnsuitable(
-                f"topic {topic.topic} is compacted: records may be gone, so reading again would not give the same. Restore "
+                f"topic {topic.topic} is compacted: records may be gone, so they may not give the same rows again. Restore "
                 "the object from the store's own versions. Nothing was changed",
                 topic=topic.topic,
             )

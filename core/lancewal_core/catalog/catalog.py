@@ -27,8 +27,8 @@ from lancewal_core.errors import CatalogRefused, CutMissing, InvalidInput, Table
 from lancewal_core.names.words import cut_name
 
 TRIES_MAX = 20
-"""Most refusals in a row of a swap, while the catalog shows the entry that the swap expects.  A single refusal is
-possible: another client may have changed the entry and changed it back."""
+"""Largest number of refusals in a row of a swap, while the catalog shows the entry that the swap expects.  A single
+refusal is possible: another client may have changed the entry and changed it back."""
 
 
 class StoredCatalog(Protocol):

@@ -47,7 +47,7 @@ from lancewal_core.store.versioned import (
 )
 
 TABLES_MAX = 100_000
-"""Most tables of a catalog.  Their entries lie in one object."""
+"""Largest number of tables of a catalog.  Their entries lie in one object."""
 _KEPT_VERSIONS = 100
 _KEPT_MS = 3600 * 1000
 """Time that a version stays after a newer one, in milliseconds: longer than any read takes."""

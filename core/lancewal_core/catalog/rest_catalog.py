@@ -48,7 +48,7 @@ from lancewal_core.store.address import place_of
 REQUEST_S = 5.0
 """Time limit for a request and its answer, in seconds."""
 PAGES_MAX = 10_000
-"""Most pages of one listing of names.  A server that gives more has a listing without end."""
+"""Largest number of pages of one listing of names.  A server that gives more has a listing without end."""
 _ROOT = "$"
 """The root namespace in a request's path: the delimiter alone."""
 _NOT_FOUND, _CONFLICT = 404, 409

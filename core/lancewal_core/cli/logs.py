@@ -71,8 +71,11 @@ def configure_logging(level: LogLevel, form: LogFormat = LogFormat.AUTO) -> None
 
 
 def _stderr() -> tuple[TextIO, bool]:
-    """Return the stream of the log, and whether it is a terminal.  On a terminal the stream keeps the log and the
-    progress line apart."""
+    """Return the stream of the log, and whether it is a terminal.
+
+    On a terminal, show steps from now on: the stream keeps the log and the progress line apart.  Otherwise show no
+    steps.
+    """
     if not sys.stderr.isatty():
         listen(None)
         return sys.stderr, False

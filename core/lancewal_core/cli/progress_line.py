@@ -2,8 +2,9 @@
 
 Guarantees
  1. Nothing is written unless stderr is a terminal, and nothing to stdout.
- 2. The line appears once a step has taken ``SHOWN_AFTER_S``.  It is rewritten in place, and never longer than the
-    terminal is wide.  It is erased once no step goes on, so a command's output has its lines to itself.
+ 2. The line appears once a step has taken ``SHOWN_AFTER_S``.  A step that only waits for a server appears with
+    guarantee 4.  The line is rewritten in place, and never longer than the terminal is wide.  The line is erased once
+    no step goes on, so a command's output has its lines to itself.
  3. A line of the log erases it first.
  4. If an answer is missing for ``SILENT_AFTER_S``, the line names who was asked, and for how long.
 """

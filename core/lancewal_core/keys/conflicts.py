@@ -71,8 +71,8 @@ KEYS_FEW = 10_000
 """Number of keys up to which conflicts count as single mistakes.  If more keys wait, producers key by something other
 than the primary key, and ingest stops partitions."""
 KEYS_MAX = 4_000_000
-"""Most keys that may wait at a time.  There must be room for records that are durable before ingest has stopped:
-sealed generations of two or more partitions, a million rows each."""
+"""Largest number of keys that may wait at a time.  There must be room for records that are durable before ingest has
+stopped: sealed generations of two or more partitions, a million rows each."""
 _BYTES_FEW = CONFLICTS_ROWS_BYTES_MAX // 4
 """Bytes of waiting rows up to which conflicts count as single mistakes.  With wide rows this limit is reached before
 ``KEYS_FEW``."""
@@ -406,7 +406,7 @@ def _check(found: Conflicts) -> None:
         raise ObjectCorrupt("a bitmap is not that of a patch")
     first, next_, merged = waiting[FIRST].to_numpy(), waiting[NEXT].to_numpy(), found.owners[MERGED].to_numpy()
     if (first < 0).any() or (first >= next_).any() or (merged < 0).any():
-        raise ObjectCorrupt("positions are not in order")
+        raise ObjectCorrupt("a position is negative, or the first position of an operation is not below its next")
     for part, by in ((found.owners, names), (waiting, [*names, REGION])):
         if part.num_rows and storage_rows(part.select(by)).group_by(by).aggregate([]).num_rows != part.num_rows:
             raise ObjectCorrupt("a key is listed twice")

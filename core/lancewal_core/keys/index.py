@@ -43,8 +43,8 @@ _SIDE_BY_SIDE_KEYS = 50_000
 """Number of keys below which one thread looks them up.  The steps are so short that several threads would wait for
 each other."""
 _FETCHED_ALONE = 2
-"""Most parts that one thread reads from the store one after the other.  More parts are read concurrently, however few
-the keys."""
+"""Largest number of parts that one thread reads from the store one after the other.  More parts are read concurrently,
+however few the keys."""
 
 
 @dataclass(frozen=True, slots=True)

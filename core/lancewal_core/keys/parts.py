@@ -33,7 +33,7 @@ from lancewal_core.store.object_store import ObjectStore
 
 _CHUNK = 1 << 20
 _MAPS_MAX = 512
-"""Most parts that are open at a time.  So many parts have some hundred million rows."""
+"""Largest number of parts that are open at a time.  So many parts have some hundred million rows."""
 
 
 class PartSource(Protocol):

@@ -38,7 +38,8 @@ from lancewal_core.process.library_errors import first_line
 from lancewal_core.process.service_events import ServiceEvents
 
 CONNECTIONS_MAX = 16
-"""Most connections that are open at a time.  Probes and some scrapers have one each, for some milliseconds."""
+"""Largest number of connections that are open at a time.  Probes and some scrapers have one each, for some
+milliseconds."""
 REQUEST_S = 5.0
 HEAD_BYTES_MAX = 8 * 1024
 _PLACE_S = 1.0

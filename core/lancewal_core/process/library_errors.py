@@ -28,7 +28,8 @@ _UNTOLD = " (it does not say why: look at the address and, for https, at the aut
 """Text to add to an error that ends with ``UNSENT`` and names no cause."""
 _LENGTH_MAX = 400
 _READ_MAX = 20_000
-"""Most characters of an error's text that are read.  Later characters show a value and say nothing about the error."""
+"""Largest number of characters of an error's text that are read.  Later characters show a value and say nothing about
+the error."""
 _NO_SPACE = re.compile(
     r"no space left|quota|storage ?full|insufficient ?storage|file too large|\b507\b|os error (27|28|122)\b",
     re.IGNORECASE,

@@ -36,8 +36,9 @@ def use_threads() -> None:
     global _used
     if _lost:
         raise ProcessForked(
-            "this process was forked off one that had used lancewal, whose threads it does not have. Start it by spawn or "
-            "forkserver (multiprocessing.set_start_method) and open tables in it, or open tables in the child alone"
+            "this process was forked from one that had used lancewal, and a fork does not copy threads. Start child "
+            "processes by spawn or forkserver (multiprocessing.set_start_method). Or use lancewal only in the children, "
+            "not in their parent"
         )
     _used = True
 

@@ -37,7 +37,7 @@ from lancewal_core.names.words import is_schema_key, schema_key_of
 KeyForm = NewType("KeyForm", str)
 """Name of the schema of record keys, and whether the key's bytes or a header hold it (module docstring)."""
 KEY_FORMS_MAX = 1_000
-"""Most key forms of one table.  The first one comes with the first record, each other one by a command."""
+"""Largest number of key forms of one table.  The first one comes with the first record, each other one by a command."""
 _IN_HEADER = "header-"
 _PATH = re.compile(r"(\.(0|[1-9][0-9]{0,9})){0,64}")
 _WRITTEN_OUT = re.compile(r"schema-[0-9a-f]{32}")

@@ -39,7 +39,7 @@ from lancewal_core.wal.walk import Walk
 
 
 def end_region(opened: OpenedTable, new_id: Callable[[], str], ender: OwnerId, region: Region) -> None:
-    """End the OPEN generation of a region, by steps 1 to 3 of the module docstring."""
+    """End the OPEN generation of a region, by its steps in the module docstring."""
     while True:
         # Step 1
         state = opened.states.read([region]).get(region)

@@ -21,7 +21,7 @@ Steps
  2. Write the flush into a folder of its own.  Small generations share one flush.
  3. Compare-and-swap SEALED -> FLUSHED.
 
-Rounds of requests, as counted in docs/reference/requests.md: 3 ("flush all partitions").
+Rounds of requests to the store (docs/reference/requests.md), as counted: 3 ("flush all partitions").
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ ALONE_BYTES = 8 << 20
 """Bytes from which on a generation is flushed alone.  A merge that must read the generation needs a multiple of its
 size in memory."""
 TOGETHER_BYTES = 64 << 20
-"""Most bytes of generations that are flushed together: as much as one generation has by the default of
+"""Largest number of bytes of generations that are flushed together: as much as one generation has by the default of
 ``ingest.seal_bytes``.  A larger generation is flushed alone."""
 
 

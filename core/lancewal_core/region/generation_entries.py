@@ -25,7 +25,7 @@ from lancewal_core.wal.walk import walk, walk_trailers
 
 E = TypeVar("E", bound=Described)
 _SEGMENTS_AT_ONCE = 32
-"""Most segments that are read at once.  After that the memory of their entries is measured."""
+"""Largest number of segments that are read at once.  After that the memory of their entries is measured."""
 _SEGMENTS_FIRST = 2
 """Number of segments that are read first.  If the log's writer was catching up with Kafka, each segment may take half
 of the allowed memory."""
@@ -84,8 +84,8 @@ def _chain(region: Region, record: InLog, found: Iterable[E], end: Sequence) -> 
         shown = f"{entries[0].first} to {entries[-1].next} in {len(entries)} entries" if entries else "no entry"
         return region.error(
             PlanStale,
-            f"generation {record.generation} has the positions {record.first} to {record.next}. Its log shows {shown} "
-            f"before {paths.wal_segment(record.log, end)}",
+            f"generation {record.generation} has the positions {record.first} to {record.next}, but its log does not show "
+            f"all of them: {shown} before {paths.wal_segment(record.log, end)}",
             log=record.log,
         )
     return entries

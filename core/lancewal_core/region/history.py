@@ -42,8 +42,8 @@ from lancewal_core.store.object_store import ObjectInfo, ObjectStore
 from lancewal_core.table.watermarks import InForce
 
 _READS = 3
-"""Most attempts to read a state and history pages that fit together.  Garbage collection may trim between reading the
-state and reading the pages."""
+"""Largest number of attempts to read a state and history pages that fit together.  Garbage collection may trim between
+reading the state and reading the pages."""
 
 
 @dataclass(frozen=True, slots=True)

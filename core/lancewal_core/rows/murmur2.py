@@ -30,8 +30,8 @@ _MASK = 0xFFFFFFFF
 _STRIDE = 32
 """Bytes that are fetched for each row at once.  A fetch costs the same for 4 and for 32 bytes."""
 _ROWS = 8192
-"""Most rows that are hashed at once.  With more rows, each temporary array would be large enough to need new memory
-from the system."""
+"""Largest number of rows that are hashed at once.  With more rows, each temporary array would be large enough to need
+new memory from the system."""
 FEW_ROWS = 64
 """Number of remaining rows below which hashing one row after the other is cheaper than numpy's calls."""
 _TAIL_MASK = np.array([0, 0xFF, 0xFFFF, 0xFFFFFF], np.uint32)

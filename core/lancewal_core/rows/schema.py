@@ -31,8 +31,8 @@ OP = "_op"
 PRESENT = "_present"
 
 COLUMNS_MAX = 4096
-"""Most columns of a table: far more than a record can sensibly carry.  The limit bounds work whose time grows with
-the number of columns."""
+"""Largest number of columns of a table: far more than a record can sensibly carry.  The limit bounds work whose time
+grows with the number of columns."""
 
 FieldIds = tuple[int, ...]
 """Ids of a column's field and, depth first, of its nested fields."""

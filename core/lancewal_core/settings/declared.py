@@ -108,8 +108,8 @@ def check_sources(rows: RowSchema, sources: Mapping[str, ColumnSource], envelope
         field = column.name if source.field is None else source.field
         if field in columns_of:
             raise InvalidSchema(
-                f"columns {columns_of[field]!r} and {column.name!r} have one name in records: {field!r}. Give one of them "
-                "another field"
+                f"columns {columns_of[field]!r} and {column.name!r} both claim the name {field!r} in records. Give one of "
+                "them another field"
             )
         columns_of[field] = column.name
 

@@ -606,8 +606,8 @@ class IngestSettings(Section):
     """Least time between two WAL PUTs, which bounds the request cost.  If recent PUTs took more than a third of it,
     ingest waits three times their duration, up to a second."""
     segment_rows_max: Annotated[Count, Field(le=500_000)] = 60_000
-    """Most rows of a segment, at most 500,000.  If as many rows wait, a PUT starts before ``linger_ms``.  Some MB: cheap
-    to write, quick to fetch."""
+    """Largest number of rows of a segment, at most 500,000.  If as many rows wait, a PUT starts before ``linger_ms``.
+    Some MB: cheap to write, quick to fetch."""
     seal_bytes: Annotated[Bytes, Field(le=1 << 30)] = ByteSize(64 << 20)
     """Seal a MemTable at this size, at most 1 GiB.  Large enough for few large data files, small enough for several
     partitions in memory."""
@@ -712,12 +712,12 @@ class FlusherSettings(Section):
     compaction_interval_s: Seconds = 60.0
     """Time to the next look for work after a look that found none.  In this time merges make about a handful of fragments."""
     compaction_round_bytes_max: Bytes = ByteSize(256 << 20)
-    """Most bytes of fragments that one round reads, on Spark each of its tasks.  Larger fragments are left to `lancewal
-    compact`.  Some seconds on a common store, and a merge may have to wait for them."""
+    """Largest number of bytes of fragments that one round reads, on Spark each of its tasks.  Larger fragments are left
+    to `lancewal compact`.  Some seconds on a common store, and a merge may have to wait for them."""
     compaction_groups_max: Count = 8
-    """Most groups of fragments that one round rewrites at the same time on Spark.  On threads a round has one group, for
-    memory.  Eight, because this occupies a handful of executors, and a conflict discards little work: one commit takes
-    all groups."""
+    """Largest number of groups of fragments that one round rewrites at the same time on Spark.  On threads a round has
+    one group, for memory.  Eight, because this occupies a handful of executors, and a conflict discards little work:
+    one commit takes all groups."""
     compaction_target_rows: Count = 1_048_576
     """A fragment is small if it has less than half of these rows and less than half of ``compaction_target_bytes``.
     As many rows as one new data file of lancewal takes."""
@@ -733,8 +733,8 @@ class FlusherSettings(Section):
     """Number of rows without index coverage at which an index is extended; the limit that is reached first counts.  Ten
     vector queries or three text queries that scan as many rows take as long as indexing them."""
     index_round_bytes_max: Bytes = ByteSize(256 << 20)
-    """Most bytes of index entries that one round writes, smallest index first; a single index may take more.  As much as
-    a round of compaction reads, for the same reason."""
+    """Largest number of bytes of index entries that one round writes, smallest index first; a single index may take
+    more.  As much as a round of compaction reads, for the same reason."""
 
     cuts: Annotated[tuple[MovingCutSettings, ...], AfterValidator(_names_differ)] = ()
     """Moving cuts that this flusher publishes: a list of mappings with ``name``, ``tables``, ``every`` (30s) and ``lagging``

@@ -22,7 +22,7 @@ from pydantic_settings import BaseSettings, EnvSettingsSource
 
 PREFIX = "LANCEWAL_"
 _FILE_MAX = 1 << 20
-"""Most characters of a file that are read.  The file may be a pipe or a device without an end."""
+"""Largest number of characters of a file that are read.  The file may be a pipe or a device without an end."""
 _SERVICE_LINK = re.compile(r"_SERVICE_HOST$|_SERVICE_PORT(_[A-Z0-9_]+)?$|_PORT(_\d+_(TCP|UDP|SCTP)(_[A-Z]+)?)?$")
 """Pattern of the variables that Kubernetes puts into every container for each Service of the namespace."""
 

@@ -32,7 +32,7 @@ from lancewal_core.process.library_errors import without_secrets
 from lancewal_core.store.schemes import AZURE_HOST, OTHER_SPELLINGS, SCHEMES, any_of
 
 NO_USER_INFORMATION = (
-    "the table's address has user information before its bucket or host (it is not shown here). Give credentials by "
+    "the address has user information before its bucket or host (it is not shown here). Give credentials by "
     "storage.options from a secret, by variables of the environment or by a role"
 )
 
@@ -53,11 +53,11 @@ def split_address(uri: str) -> SplitResult:
     try:
         parts = urlsplit(uri)
     except ValueError:
-        raise InvalidSettings("the table's address is not valid (it is not shown here)") from None
+        raise InvalidSettings(f"the address is not valid (it is not shown here): expected {_EXPECTED}") from None
     if "@" in parts.netloc and parts.scheme == "abfss" and _ON_AZURE.fullmatch(parts.netloc):
         return parts
     if "@" in parts.netloc and parts.scheme in OTHER_SPELLINGS:  # in Hadoop's form of an address
-        raise InvalidSettings(f"the table's address (it is not shown here): {_other_spelling(parts.scheme)}")
+        raise InvalidSettings(f"the address (it is not shown here): {_other_spelling(parts.scheme)}")
     if "@" in parts.netloc or ":" in parts.netloc:
         raise InvalidSettings(NO_USER_INFORMATION)
     return parts

@@ -289,7 +289,7 @@ def _opened_below(parent: int, name: str, make: bool, root: Path, folders: Seque
         if error.errno == errno.ENOTDIR:
             key = "/".join(folders)
             raise ObjectCorrupt(
-                f"a file lies at {key} in {root}, where a folder belongs: remove it", object=key
+                f"a file lies at {key} in {root}, where a folder belongs: remove the file", object=key
             ) from error
         raise
 

@@ -39,8 +39,8 @@ Word = Annotated[str, AfterValidator(lambda text: word(text, "text"))]
 """An identifier (``names.words``)."""
 _SHOWN = 300
 _FAULTS_MAX = 1000
-"""Most wrong members of one object that are looked at.  Each takes pydantic 10 us and some hundred bytes, and an
-object may have millions."""
+"""Largest number of wrong members of one object that are looked at.  Each takes pydantic 10 us and some hundred bytes,
+and an object may have millions."""
 
 
 def _integer(value: object) -> object:

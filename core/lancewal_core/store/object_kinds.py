@@ -24,31 +24,31 @@ from lancewal_core.names.paths import FlushFile
 
 _MIB = 1 << 20
 SEGMENT_ROWS_BYTES_MAX = 512 * _MIB
-"""Most unpacked bytes of the rows of a WAL segment.  Ingest cuts segments at 32 MiB, but for one record that is
-larger."""
+"""Largest number of unpacked bytes of the rows of a WAL segment.  Ingest cuts segments at 32 MiB, but for one record
+that is larger."""
 SEGMENT_TRAILER_BYTES_MAX = 32 * _MIB
-"""Most bytes of a segment's section table: room for half a million rejected records."""
+"""Largest number of bytes of a segment's section table: room for half a million rejected records."""
 BUNDLE_BYTES_MAX = 64 * _MIB
-"""Most bytes of a bundle; ingest's have 2 MiB at most."""
+"""Largest number of bytes of a bundle; ingest's have 2 MiB at most."""
 BUNDLE_ROWS_BYTES_MAX = 128 * _MIB
-"""Most bytes of a bundle, unpacked."""
+"""Largest number of bytes of a bundle, unpacked."""
 SIDE_FILE_ROWS_BYTES_MAX = 2048 * _MIB
-"""Most unpacked bytes of the rows of a flush's side file: twice what ``ingest.seal_bytes`` allows."""
+"""Largest number of unpacked bytes of the rows of a flush's side file: twice what ``ingest.seal_bytes`` allows."""
 CONFLICTS_BYTES_MAX = 512 * _MIB
-"""Most bytes of an object with keys in conflict.  A million keys that wait, with short rows from two partitions, take
-47 MiB (measured)."""
+"""Largest number of bytes of an object with keys in conflict.  A million keys that wait, with short rows from two
+partitions, take 47 MiB (measured)."""
 CONFLICTS_ROWS_BYTES_MAX = 1024 * _MIB
-"""Most bytes of an object with keys in conflict, unpacked.  A million keys take 167 MiB."""
+"""Largest number of bytes of an object with keys in conflict, unpacked.  A million keys take 167 MiB."""
 SMALL_BYTES_MAX = _MIB
-"""Most bytes of an object of a small kind, such as a control version or an accepted loss."""
+"""Largest number of bytes of an object of a small kind, such as a control version or an accepted loss."""
 HISTORY_BYTES_MAX = 64 * _MIB
 PAGE_BYTES_MAX = 128 * _MIB
-"""Most bytes of a state page, packed or not.  There is room for some 400,000 generations, of which all but the newest
-of each region wait for their merge."""
+"""Largest number of bytes of a state page, packed or not.  There is room for some 400,000 generations, of which all but
+the newest of each region wait for their merge."""
 
 OTHER_BYTES_MAX = 64 * _MIB
-"""Most bytes of any other object, such as Lance's deletion files: 2 bytes for each of the rows hidden in a fragment, or
-less."""
+"""Largest number of bytes of any other object, such as Lance's deletion files.  Such a file has at most 2 bytes for
+each row that is hidden in its fragment."""
 
 
 class Collected(Enum):
@@ -72,7 +72,7 @@ class ObjectKind:
     """Function that parses the key of an object of this kind.  It returns None for any other key."""
     bytes_max: int = SMALL_BYTES_MAX
     unpacked_bytes_max: int | None = None
-    """Most bytes that an object may unpack to; None: nothing in it is compressed."""
+    """Largest number of bytes that an object may unpack to; None: nothing in it is compressed."""
     collected: Collected = Collected.NEVER
     outgrown: str = ""
     """End of the error about an object above ``bytes_max``: the consequence, or what a person does."""

@@ -27,7 +27,8 @@ from lancewal_core.errors import ObjectCorrupt, StoreUnavailable
 from lancewal_core.store.refusal import refusal
 
 ANSWER_OBJECTS = 1000
-"""Most objects in one answer of an S3 listing.  A longer listing takes several requests, one after the other."""
+"""Largest number of objects in one answer of an S3 listing.  A longer listing takes several requests, one after the
+other."""
 _SHOWN = 300
 
 

@@ -23,7 +23,8 @@ OTHER = "other"
 OBJECTS = (*(kind.name.replace(" ", "-") for kind in KINDS), OTHER)
 
 REMEMBERED_MAX = 1_000
-"""Most failed requests that are remembered, to recognise their retries.  Beyond that the oldest are forgotten."""
+"""Largest number of failed requests that are remembered, to recognise their retries.  Beyond that the oldest are
+forgotten."""
 
 
 def object_of(key: str) -> str:

@@ -34,7 +34,7 @@ K = TypeVar("K")
 
 FIRST_VERSION = 1
 _LISTINGS = 4
-"""Most listings that are asked for, while each is empty or names a version that is gone."""
+"""Largest number of listings that are asked for, while each is empty or names a version that is gone."""
 _UNKNOWN_TRIES = 8
 _UNKNOWN_PAUSE_S = 0.1
 _UNKNOWN_S = 15.0

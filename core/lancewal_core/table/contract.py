@@ -143,14 +143,14 @@ term with its default is not stored."""
 SCHEMA_VERSIONS_MAX = 1_000
 """Highest version of a writer schema that ``Contract.schema_versions`` may name."""
 SCHEMAS_ACCEPTED_MAX = 10_000
-"""Most writer schemas that ``Contract.schema_versions`` may name."""
+"""Largest number of writer schemas that ``Contract.schema_versions`` may name."""
 PARTITIONS_MAX = 200_000
-"""Most partitions of a contract.  Code that enumerates all partitions is thus safe from a damaged contract.  No topic
-has so many."""
+"""Largest number of partitions of a contract.  Code that enumerates all partitions is thus safe from a damaged
+contract.  No topic has so many."""
 GROUP_MAX = 32_767
-"""Most characters of a consumer group's name.  Kafka's protocol allows as many bytes."""
+"""Largest number of characters of a consumer group's name.  Kafka's protocol allows as many bytes."""
 TYPES_LENGTH_MAX = 1 << 20
-"""Most characters of all column types together, enough for tens of thousands of nested fields."""
+"""Largest number of characters of all column types together, enough for tens of thousands of nested fields."""
 _INT64_MAX = 2**63 - 1
 _TTL_S_MAX = 100 * 366 * 24 * 3600
 _SHOWN = 300
@@ -288,7 +288,7 @@ class Contract(StoredModel):
     topic_id: str
     partitions: int = Field(ge=1, le=PARTITIONS_MAX)
     regions_per_page: int = Field(default=128, ge=1, le=PARTITIONS_MAX)
-    """Most regions whose states share one object, a state page.  Never changes."""
+    """Largest number of regions whose states share one object, a state page.  Never changes."""
     primary_key: Annotated[tuple[str, ...], Field(max_length=COLUMNS_MAX)]
     region_key: Annotated[tuple[str, ...], Field(max_length=COLUMNS_MAX)]
     key_format: KeyFormat = "canonical"

@@ -18,7 +18,7 @@ Steps
     the flusher before each round and while it is paused.  After the first read a service asks only for the next
     version, since no version is ever deleted.
 
-Rounds of requests, as counted: 1 ("look for an operator's pause").
+Rounds of requests to the store (docs/reference/requests.md), as counted: 1 ("look for an operator's pause").
 """
 
 from __future__ import annotations

@@ -274,7 +274,7 @@ class RewriteBounds:
     batch_bytes: int
     """Approximate bytes of the rows in one batch in memory."""
     buffer_bytes: int
-    """Most bytes that are read before they are written."""
+    """Largest number of bytes that are read before they are written."""
     file_rows: int
     """Number of rows after which the next data file begins."""
     file_bytes: int

@@ -48,7 +48,7 @@ from lancewal_core.wal.segment import (
 )
 
 SEGMENTS_MAX = 1_024
-"""Most segments that a bundle may copy.  The bundles that ingest writes copy 32."""
+"""Largest number of segments that a bundle may copy.  The bundles that ingest writes copy 32."""
 
 _Table = wal_segment_pb2.WalSegmentTable
 

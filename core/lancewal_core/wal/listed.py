@@ -24,7 +24,8 @@ from lancewal_core.wal.segment import Fence, Segment, Trailer
 
 _Read: TypeAlias = Segment | Trailer | Fence | None
 _AT_ONCE = 1_024
-"""Most listed segments that one step of a walk asks for, if they have at most ``_BYTES_AT_ONCE`` bytes together.
+"""Largest number of listed segments that one step of a walk asks for, if they have at most ``_BYTES_AT_ONCE`` bytes
+together.
 
 The number is larger than the number of threads that ask.  A thread that has its answer asks for the next segment, so no
 thread waits for a slower one."""
@@ -32,8 +33,8 @@ _BYTES_AT_ONCE = 16 << 20
 _BEHIND = 2
 """How many numbers a walk asks for after the last listed segment: one for a new segment, one for the end of the log."""
 _BYTES_A_REQUEST = 64 << 10
-"""Most bytes by which a bundle may be larger than the wanted segments that it copies.  Fetching more would take
-longer than asking for each segment."""
+"""Largest number of bytes by which a bundle may be larger than the wanted segments that it copies.  Fetching more would
+take longer than asking for each segment."""
 
 
 @dataclass(frozen=True, slots=True)

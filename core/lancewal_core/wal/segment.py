@@ -79,14 +79,14 @@ _FOOTER = struct.Struct("<QIIII4s")
 _FOOTER_CHECKED = 20
 
 SHARED_ROWS_MAX = 2_048
-"""Most rows of a record batch that entries of several regions share in a segment."""
+"""Largest number of rows of a record batch that entries of several regions share in a segment."""
 BATCH_ROWS_MAX = 65_536
-"""Most rows of a record batch, unless one entry alone has more."""
+"""Largest number of rows of a record batch, unless one entry alone has more."""
 
 _SHOWN = 300
-"""Most characters that a message quotes of a text from the object."""
+"""Largest number of characters that a message quotes of a text from the object."""
 _NAMED = 3
-"""Most regions of a record batch that a message names."""
+"""Largest number of regions of a record batch that a message names."""
 
 _Table = wal_segment_pb2.WalSegmentTable
 

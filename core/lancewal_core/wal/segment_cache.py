@@ -11,7 +11,7 @@ from lancewal_core.wal.entry import kept_bytes
 from lancewal_core.wal.segment import Fence, Segment, Trailer, decode_segment, decode_trailer, segment_of
 
 _LOGS_KNOWN = 1_000
-"""Most logs whose growth a cache remembers."""
+"""Largest number of logs whose growth a cache remembers."""
 
 _SEGMENT_BYTES, _ENTRY_BYTES = 1_000, 300
 """Bytes of Python's objects for a segment, and for an entry.  An entry that shares a batch often has fewer bytes of

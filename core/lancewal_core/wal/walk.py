@@ -38,7 +38,7 @@ S_co = TypeVar("S_co", covariant=True)
 S = TypeVar("S", bound=Segment | Trailer)
 
 _WINDOW = 32
-"""Most numbers that one step of a walk asks for at the same time, if no listing shows their segments."""
+"""Largest number of segments that one step of a walk asks for at the same time, if no listing shows them."""
 _FIRST = 2
 """How many numbers a walk asks for at least, in one step: one, and the one after it."""
 

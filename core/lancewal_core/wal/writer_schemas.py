@@ -40,13 +40,14 @@ from lancewal_core.store.object_store import Done, ObjectStore
 from lancewal_core.store.versioned import Family, put_until_told
 
 SCHEMA_BYTES_MAX = 1 << 20
-"""Most bytes of a schema's text and of the schemas that it refers to.  Confluent's registry stores at most as much."""
+"""Largest number of bytes of a schema's text and of the schemas that it refers to.  Confluent's registry stores at most
+as much."""
 SCHEMAS_MAX = 10_000
-"""Most schemas of a table.  The bound keeps a producer that registers a schema for each record from filling the
-store."""
+"""Number of stored schemas from which on a table gets no further one, except as ``unknown`` (``MARKS_MAX``).  The bound
+keeps a producer that registers a schema for each record from filling the store."""
 MARKS_MAX = 100_000
-"""Most schemas of a table when an ``unknown`` one is to be stored, whose object is small.  So records of further
-schemas can still become dead letters when ``SCHEMAS_MAX`` is reached."""
+"""Number of stored schemas from which on a table gets no further ``unknown`` one either.  The object of an ``unknown``
+schema is small.  Records of further schemas can thus become dead letters after ``SCHEMAS_MAX`` is reached."""
 REFERENCES_MAX = 1_000
 _LETTERS = (
     "To pass records of schemas that cannot be stored, make dead letters of them, for good: "

@@ -33,8 +33,8 @@ from lancewal_flusher.open import Threads
 AT_ONCE = 8
 """How many tables of a cut are checked, or planned for a receipt, at the same time."""
 CACHE_BYTES_MAX = 4 << 20
-"""Most bytes of unmerged segments that are kept in memory for each table of a cut.  Without this cache each turn
-would fetch the segments again."""
+"""Largest number of bytes of unmerged segments that are kept in memory for each table of a cut.  Without this cache
+each turn would fetch the segments again."""
 _NAMED = 5
 
 

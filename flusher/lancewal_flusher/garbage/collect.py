@@ -47,7 +47,7 @@ A round reads the clock first, and histories before subscriptions.  So if a roun
 deletes only objects whose windows were over when the subscription was made.  The process that makes a subscription
 checks afterwards that no such object is needed.
 
-Rounds of requests, as counted: 6 ("garbage round, nothing to delete").
+Rounds of requests to the store (docs/reference/requests.md), as counted: 6 ("garbage round, nothing to delete").
 """
 
 from __future__ import annotations

@@ -54,10 +54,11 @@ class MergeLimits:
     """Upper bound of the flushes with fewer than ``adopt_rows`` rows that one merge adopts.  If there are more, the
     smallest are combined.  Compaction rewrites the fragments of adopted ones together later."""
     combine_changes: int = 2_000_000
-    """Most changed keys that one merge combines of one region.  The oldest generation is taken whatever its size."""
+    """Largest number of changed keys that one merge combines of one region.  The oldest generation is taken whatever
+    its size."""
     combine_bytes: int = 256 << 20
-    """Most bytes of generations that one merge combines, for all regions together, because combined rows are held in
-    memory.  The oldest generation of a region is taken whatever its size."""
+    """Largest number of bytes of generations that one merge combines, for all regions together, because combined rows
+    are held in memory.  The oldest generation of a region is taken whatever its size."""
 
     memory_bytes: int = _DEFAULTS.merge_memory_bytes_max
     """Bytes that a merge may hold in memory, as the function ``memory_bytes`` estimates them.  Generations beyond
@@ -74,8 +75,8 @@ class MergeLimits:
     """Smallest size in bytes of a fragment that compaction rewrites right after a merge.  A smaller fragment is not
     worth a table version of its own, however many of its rows are hidden.  Compaction takes it in its usual turn."""
     conflict_keys_max: int = KEYS_MAX
-    """Most keys in conflict that may wait for a person's decision.  A merge leaves out regions that would add more
-    (``set_aside``)."""
+    """Largest number of keys in conflict that may wait for a person's decision.  A merge leaves out regions that would
+    add more (``set_aside``)."""
     deleted_share: float = _DEFAULTS.compaction_deleted_ratio
     """Share of a fragment's rows, from 0 to 1.  If at least this share is hidden, compaction rewrites the fragment
     (``flusher.compaction_deleted_ratio``)."""

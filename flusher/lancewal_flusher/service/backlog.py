@@ -42,8 +42,8 @@ class Backlog:
     (``MergedPositions``)."""
     states: Mapping[Region, RegionState] = field(default_factory=dict)
     older_rows: int = 0
-    """Number of changed keys in waiting flushes, and of waiting rows of keys in conflict, that were written before
-    the newest change of columns.  Rows of keys in conflict are counted only if a merge has read them."""
+    """Number of changed keys in waiting flushes, and of waiting rows of keys in conflict, that are stored with older
+    columns than the contract's.  Rows of keys in conflict are counted only if a merge has read them."""
 
     @property
     def waits_since_ms(self) -> dict[Region, int]:

@@ -35,7 +35,8 @@ EVERY_S = 10.0
 ASK_S = 60.0
 """Seconds without a new report after which the thread asks the catalog which server answers."""
 CHECKS_MAX = 5
-"""Most attempts to check the catalog after one failover: the flusher may lack the right to list the root."""
+"""Largest number of attempts to check the catalog after one failover: the flusher may lack the right to list the
+root."""
 
 
 class ReportedTo(Protocol):

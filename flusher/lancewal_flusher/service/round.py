@@ -17,14 +17,17 @@ Steps
  4. Flush generations that have been SEALED for long, because their ingest process is gone.
  5. Merge the generations that wait.  After each merge finish it and mark its generations, maintain the key index at
     the same time, and look again.  Too many refusals in a row end the round, so that another process that keeps
-    changing the table can finish.  The round also ends if ``enough`` returns True after a merge.  If generations come
-    as fast as they are merged, some always wait, and other turns must run too.
+    changing the table can finish.  The round also ends after ``MERGES_MAX`` merges, if ``stopping`` returns True, or if
+    ``enough`` returns True after a merge.  If generations come as fast as they are merged, some always wait, and other
+    turns must run too.
 
 ``ContractChanged``, ``ContractMismatch``: rows were written with a newer contract, or the newest version does not fit
 the contract.  The caller runs the round again with the newest contract (``by_newest_contract``).  If the round has
-merged something, it ends without an error instead.
+merged something and there is a newer contract, the round ends without an error.  The next round then begins with that
+contract.
 
-Rounds of requests, as counted: 14 ("merge round"), 1 ("merge round, nothing to merge").
+Rounds of requests to the store (docs/reference/requests.md), as counted: 14 ("merge round"), 1 ("merge round, nothing
+to merge").
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ Steps of ``compact_next``
  5. Committed: go on.  Conflict: nothing landed, plan again.  Unknown: look for the uuid in the versions above V.
  6. Files are missing: replace these fragments by what step 3 writes now, as in step 4.
 
-Rounds of requests, as counted: 9 ("round of compaction").
+Rounds of requests to the store (docs/reference/requests.md), as counted: 9 ("round of compaction").
 """
 
 from __future__ import annotations

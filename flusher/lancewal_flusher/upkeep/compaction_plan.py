@@ -56,13 +56,13 @@ class CompactionLimits:
     ``target_rows``, and their bytes less than half of ``target_bytes``."""
     deleted_share: float = _DEFAULTS.compaction_deleted_ratio
     round_bytes: int = _DEFAULTS.compaction_round_bytes_max
-    """Most bytes of fragments in one group; see ``oversize`` for the exception."""
+    """Largest number of bytes of fragments in one group; see ``oversize`` for the exception."""
     groups_max: int = 1
     fragments_min: int = 4
     """Fewest small fragments that are worth a group, because each group costs two requests, and each round a table
     version."""
     fragments_max: int = 1_000
-    """Most fragments of a group, because all their files are open at the same time."""
+    """Largest number of fragments of a group, because all their files are open at the same time."""
     growth: float = 2.0
     oversize: bool = False
 

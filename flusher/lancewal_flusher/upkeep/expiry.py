@@ -46,7 +46,8 @@ from lancewal_flusher.commit.send import Refused, Why, hide, newest_finished
 from lancewal_flusher.context import FlusherContext, check_contract
 
 ROUND_ROWS = 1_000_000
-"""Most rows that one round hides.  They take 8 MB of row addresses, and the commit delays merges hardly at all."""
+"""Largest number of rows that one round hides.  They take 8 MB of row addresses, and the commit delays merges hardly at
+all."""
 _NEVER = 2**63 - 1
 
 

@@ -37,8 +37,8 @@ class IndexLimits:
     """Share of the table's live rows, from 0 to 1, that an index may leave unindexed."""
     unindexed_rows: int = _DEFAULTS.index_unindexed_rows_max
     round_bytes: int = _DEFAULTS.index_round_bytes_max
-    """Most bytes that one round writes into indexes.  A round also rewrites at most so many bytes of fragments for
-    indexes."""
+    """Largest number of bytes that one round writes into indexes.  A round also rewrites at most so many bytes of
+    fragments for indexes."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,7 @@ LEAST = 8
 """Fewest segments in a bundle, or the ``segments`` of ``Bundling`` if that is lower.  With fewer segments, a distant
 reader saves less than the request for the bundle costs."""
 ROWS_BYTES_MAX = 8 << 20
-"""Most bytes of rows that a run keeps in memory.  A run of this size is full."""
+"""Largest number of bytes of rows that a run keeps in memory.  A run of this size is full."""
 
 
 @dataclass(slots=True)

@@ -37,10 +37,10 @@ NewFields = Mapping[str, pa.DataType]
 AGAIN_S = 5.0
 """Seconds until a refused field is tried again."""
 TRIALS_MAX = 200
-"""Most trials in one call of ``with_new_fields``, each of some fields together.  A trial takes some milliseconds.  One
-field that is refused among a hundred costs about 14 trials."""
+"""Largest number of trials in one call of ``with_new_fields``, each of some fields together.  A trial takes some
+milliseconds.  One field that is refused among a hundred costs about 14 trials."""
 REFUSALS_TOLD_MAX = 100
-"""Most refused fields that one process reports, because producers choose these names."""
+"""Largest number of refused fields that one process reports, because producers choose these names."""
 
 
 @dataclass(frozen=True, slots=True)

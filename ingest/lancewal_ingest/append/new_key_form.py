@@ -1,15 +1,16 @@
 """The first key form of a table: ingest takes it from the first good record, before any entry that needs it.
 
-A *key form* says which schema a record key names, and where (``record_keys.key_form``).  The contract of a table whose
-keys have schemas begins without a form (``Contract.key_forms``).
+A *key form* identifies the schema of a record key, and says whether the key or a header tells it
+(``record_keys.key_form``).  The contract of a table whose keys have schemas begins without a form
+(``Contract.key_forms``).
 
 Guarantees
  1. An entry with a row whose key has a form names a version of the contract that lists the form.
  2. If members meet different forms first, one of them writes the version with its form.  The others follow this
     version, and stop their partitions before records of another form.
  3. Ingest adds no further form.  A person does, by ``lancewal table alter --key-form``.
- 4. A form is taken only from a record that stops its partition for nothing but that form.  So the record's key can be
-    decoded, is the key of its row, and belongs in its partition.  No record before it stops the partition.
+ 4. Ingest takes a form only from a record that has no other reason to stop its partition.  Therefore the record's key
+    can be decoded, is the key of its row, and belongs in its partition.  No record before it stops the partition.
 
 Steps
  1. Put the next version of the contract with the form, if the version by which the records were decoded is the newest.

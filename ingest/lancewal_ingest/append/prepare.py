@@ -57,8 +57,8 @@ from lancewal_kafka.records import Records
 R = TypeVar("R", Rejected, RejectedOffset)
 
 TOGETHER_BYTES = 8 << 20
-"""Most weight of regions that are decoded together into one batch.  While one of them keeps its rows, the whole batch
-stays in memory.  A single region may weigh more."""
+"""Largest weight of regions that are decoded together into one batch.  While one of them keeps its rows, the whole
+batch stays in memory.  A single region may weigh more."""
 _RECORD_BYTES = 1 << 10
 """Least weight that a record counts for in ``TOGETHER_BYTES``.  More than some thousand records at a time gain
 nothing."""
@@ -115,7 +115,7 @@ _MAY_STOP = (
     *("on_bad_record", "on_wrong_format", "on_misrouted"),
     *("on_unknown_schema", "on_other_record", "on_unavailable_value"),
 )
-"""Policies of a contract about single records."""
+"""Names of the contract's policies that can be ``stop`` or ``dead-letter``."""
 
 
 def lenient(contract: Contract) -> Contract:

@@ -137,7 +137,7 @@ def reject(
 
 
 def passed_json(passed: Passed) -> dict[str, object]:
-    """Return the outcome of the records in the form of the command's JSON."""
+    """Return the result of ``lancewal offset reject`` in the form of its JSON."""
     return {
         "first": {"kind": passed.first.kind, "message": passed.first.message},
         "rejected": dict(sorted(passed.rejected.items())),
@@ -148,7 +148,7 @@ def passed_json(passed: Passed) -> dict[str, object]:
 
 
 def passed_text(name: str, offset: int, through: int | None, passed: Passed, letters: str) -> str:
-    """Return the outcome of the records as text for people; ``letters`` is the dead-letter topic."""
+    """Return the result of ``lancewal offset reject`` as text for people.  ``letters``: the dead-letter topic."""
     more = (
         ""
         if passed.unreadable_to is None

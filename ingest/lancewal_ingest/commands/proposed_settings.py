@@ -49,7 +49,7 @@ _OF_PROGRAMS = "__"
 """Prefix of topics that no pattern matches: those of Kafka itself, and heartbeats."""
 _TABLE = ("table:", "  # uri: s3://bucket/tables/orders          # The folder of the table.")
 _OTHERS_MAX = 10
-"""Most other messages of a schema that are listed."""
+"""Largest number of other messages of a schema that are listed."""
 
 
 def proposed_settings(
@@ -57,8 +57,9 @@ def proposed_settings(
 ) -> str:
     """Return a settings file for values of the newest schema of ``subject``, or of the schema in ``file``.
 
-    ``topic_of_connector``: a topic that Debezium writes. Its newest records are used instead of a schema. With
-    ``folder``, it is a pattern: each matching topic gets a file in the folder, and the result lists the topics.
+    ``topic_of_connector``: a topic that Debezium writes.  The newest records of this topic are used instead of a
+    schema.  With ``folder``, ``topic_of_connector`` is a pattern.  Each matching topic gets a file in the folder,
+    unless there is one already or no table fits.  The result lists the topics, each with its file or why it has none.
     """
     if topic_of_connector:
         return _of_topics(settings, topic_of_connector, folder)
@@ -101,7 +102,8 @@ def _of_file(file: Path) -> RecordSchema:
         given = orjson.loads(data)
     except (orjson.JSONDecodeError, UnicodeDecodeError):
         raise InvalidInput(
-            f"{file}: expected a schema of Avro, JSON Schema or Kafka Connect, which is JSON, or a file .proto"
+            f"--from-schema {file}: expected a JSON file with a schema of Avro, JSON Schema or Kafka Connect, or a .proto "
+            "file in UTF-8"
         ) from None
     if isinstance(given, dict) and given.keys() == {"schema", "payload"}:
         return of_connect(orjson.dumps(given["schema"]))

@@ -60,7 +60,7 @@ OF_COLUMNS = frozenset(
 """Kinds of rejections that a newer contract version might not make, since it may have other columns or key forms."""
 
 _FOUND_MAX = 100
-"""Most characters of an unexpected name that are shown."""
+"""Largest number of characters of an unexpected name that are shown."""
 
 PASSED_OVER: dict[str, str] = {
     "heartbeat": "a heartbeat of the connector, which says only that it is alive",
@@ -100,7 +100,7 @@ class Decoded:
     """Result for some records, each of which is a row, rejected, or passed over."""
 
     rows: pa.RecordBatch
-    """``RowSchema.wal``, in the order of the records."""
+    """Rows with the columns of ``RowSchema.wal``, in the order of the records."""
     is_row: npt.NDArray[np.bool_]
     """True for each record that is a row."""
     rejected: tuple[Rejected, ...]

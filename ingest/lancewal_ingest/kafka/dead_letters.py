@@ -67,9 +67,10 @@ from lancewal_kafka.topic import TopicInspector
 
 _CONNECT = "__connect.errors."
 KEY_BYTES_MAX = 1_000
-"""Most bytes of the key in a cut letter: enough to recognize a key."""
+"""Largest number of bytes of the key in a cut letter: enough to recognize a key."""
 AT_ONCE = 4_000
-"""Most letters that wait for their acknowledgement.  The size of the segment bounds the bytes of their records."""
+"""Largest number of letters that wait for their acknowledgement.  The size of the segment bounds the bytes of their
+records."""
 _KEY_BYTES, _VALUE_BYTES, _HEADERS_BYTES = CUT_HEADERS
 _UNKNOWN = b"unknown"
 _LARGEST_MESSAGE = 1_000_000_000
@@ -107,7 +108,7 @@ class KafkaDeadLetters:
     group: str
     _: KW_ONLY
     acknowledge_s: float = 30.0
-    """Most seconds for which ``send`` waits for letters that are sent together."""
+    """Largest number of seconds for which ``send`` waits for letters that are sent together."""
     failed: Callable[[], None] = lambda: None
     """Function that is called for each ``send`` that raises an error, before it is raised."""
 

@@ -23,7 +23,8 @@ from lancewal_kafka.headers import UNREADABLE_HEADERS
 from lancewal_kafka.records import Records
 
 GROUPS_MAX = 1_000
-"""Most groups of kind and column.  Producers choose the names of unexpected members, so there may be any number."""
+"""Largest number of groups of kind and column.  Producers choose the names of unexpected members, so there may be any
+number."""
 FURTHER = "..."
 """Value of ``column`` in the group that counts a kind's letters for which there was no room among ``GROUPS_MAX``
 groups."""

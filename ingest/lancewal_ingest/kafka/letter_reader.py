@@ -21,7 +21,8 @@ from lancewal_kafka.topic import TopicInspector
 
 _AT_ONCE = 500
 _QUEUE_BYTES = 8 << 20
-"""Most bytes in the client's queue.  A letter holds a whole record, so few large letters are in memory at once."""
+"""Largest number of bytes in the client's queue.  A letter holds a whole record, so few large letters are in memory at
+once."""
 _TRIES = 20
 
 

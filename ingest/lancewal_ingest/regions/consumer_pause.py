@@ -87,10 +87,11 @@ class ConsumerPause:
         return lost == {}  # else check again: partitions that have stopped are not checked any more
 
     def _lost(self) -> dict[Region, RetentionLost] | None:
-        """Return the consuming partitions whose deletes may be gone, with the error.
+        """Return the error of each consuming partition whose deletes Kafka may have removed during the pause.
 
-        None: the check took longer than ``open_s``, and has found none among the partitions checked so far.  Raises
-        ``KafkaUnavailable`` or ``StoreUnavailable`` if broker or store does not answer.
+        Empty: no partition has missed deletes.  None: the check took longer than ``WorkerLimits.open_s``, and has found
+        no such partition so far.  Raises ``KafkaUnavailable`` or ``StoreUnavailable`` if broker or store does not
+        answer.
         """
         context, clock = self.context, self.context.clock
         paused_s = (clock.now_ms() - self._began_ms) / 1000

@@ -46,7 +46,7 @@ from lancewal_ingest.regions.memtable import MemTable
 _FLUSH_COPIES = 2
 """Folding a MemTable copies it once to join its batches and once to take the surviving rows."""
 _TOGETHER = 256
-"""Most generations that are flushed together."""
+"""Largest number of generations that are flushed together."""
 _LITTLE_S = 0.01
 """Seconds to wait for one of several tasks, because another one may end first."""
 

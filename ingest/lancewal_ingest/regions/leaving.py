@@ -8,7 +8,7 @@ Guarantees
 
 The caller has settled the log, and appends nothing until this returns.
 
-Rounds of requests, as counted: 3 ("hand over and flush all partitions").
+Rounds of requests to the store (docs/reference/requests.md), as counted: 3 ("hand over and flush all partitions").
 """
 
 from __future__ import annotations

@@ -35,8 +35,8 @@ Steps, each for all regions.  The number of requests depends on pages and logs, 
 A crash leaves logs that have ended, and some regions claimed.  Each region has a state of its own, from which the
 process that opens the region next goes on.
 
-Rounds of requests, as counted: 6 ("open all partitions, handed over"), 10 ("open all partitions, of an owner that
-died").
+Rounds of requests to the store (docs/reference/requests.md), as counted: 6 ("open all partitions, handed over"), 10
+("open all partitions, of an owner that died").
 """
 
 from __future__ import annotations

@@ -42,8 +42,8 @@ from lancewal_ingest.regions.policy import WorkerLimits
 from lancewal_ingest.regions.seal import Answer
 
 AT_ONCE = 256
-"""Most partitions that are opened together.  Between turns the consumer polls, and the loop reports that it is
-alive."""
+"""Largest number of partitions that are opened together.  Between turns the consumer polls, and the loop reports that
+it is alive."""
 
 
 @dataclass(slots=True)

@@ -20,10 +20,10 @@ twice; the rest is for MemTables and flushes."""
 LINGER_PUTS = 3.0
 """Least time between two segments, in durations of a PUT."""
 BUNDLE_SEGMENTS = 32
-"""Most segments in a bundle.  On average a distant reader requests half as many segments one by one, because they are
-newer than the newest bundle."""
+"""Largest number of segments in a bundle.  On average a distant reader requests half as many segments one by one,
+because they are newer than the newest bundle."""
 LINGER_S_MAX = 1.0
-"""Most seconds by which a slow store delays the next segment."""
+"""Largest number of seconds by which a slow store delays the next segment."""
 GENERATION_BYTES_MAX = 1 << 30
 """Bytes at which a generation is sealed whatever the settings say.  Folding joins its batches, and a text or list
 column of Arrow holds at most 2 GiB."""
@@ -114,9 +114,10 @@ class WorkerLimits:
 
     poll_records: int = 10_000
     segment_rows: int = _DEFAULTS.segment_rows_max
-    """Most consumed records in a segment.  This many, or ``segment_bytes``, start a segment before ``linger_s``."""
+    """Largest number of consumed records in a segment.  This many, or ``segment_bytes``, start a segment before
+    ``linger_s``."""
     segment_bytes: int = SEGMENT_BYTES
-    """Most weight of a segment's records (``decode.weight``).  If a poll brings more, the rest goes into the next
+    """Largest weight of a segment's records (``decode.weight``).  If a poll brings more, the rest goes into the next
     segment."""
     linger_s: float = _DEFAULTS.linger_ms / 1000
     """Least time between two segments."""
@@ -130,7 +131,7 @@ class WorkerLimits:
     damaged_s: float = 10.0
     """Time until a partition with lost or damaged objects is tried again: a person must act first."""
     settle_s: float = 10.0
-    """Most time that a revoked partition waits for the segment in flight, and then for its hand-over."""
+    """Longest time that a revoked partition waits for the segment in flight, and then for its hand-over."""
     open_s: float = 1.0
     """Time after which a turn begins to open no further partitions.  Between turns the consumer polls, and the loop
     reports that it is alive."""
@@ -138,7 +139,7 @@ class WorkerLimits:
     """Time after which a member without partitions counts as joined.  A new member gets none until others give some
     up."""
     bundle_segments: int = BUNDLE_SEGMENTS
-    """Most segments that a bundle copies; 0: no bundles."""
+    """Largest number of segments that a bundle copies; 0: no bundles."""
     hold_s: float = 1.0
     """Time for which the loop waits without a poll while nothing more may be consumed.  Then it pauses the consumer,
     which drops prefetched records, and polls again."""

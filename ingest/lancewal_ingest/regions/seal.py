@@ -21,7 +21,7 @@ and the later ones are in the log.  The process that claims the region next make
 comes after that claim finds the region claimed, and changes nothing.  A repeated swap decides the same as before, and
 finds a swap that had landed as ours.
 
-Rounds of requests, as counted: 1 ("seal all partitions").
+Rounds of requests to the store (docs/reference/requests.md), as counted: 1 ("seal all partitions").
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ Guarantees
  3. The loop never waits for the store or Kafka: a task prepares everything that a version needs, and the loop only
     swaps.
 
-Rounds of requests, as counted: 1 ("look for another contract").
+Rounds of requests to the store (docs/reference/requests.md), as counted: 1 ("look for another contract").
 """
 
 from __future__ import annotations

@@ -40,10 +40,11 @@ from lancewal_ingest.service.recent_records import RecentRecords
 from lancewal_ingest.service.standstill import Still
 
 OTHER_NAMES_MAX = 100
-"""Most names, other than current names of columns, that have a metric series of their own: producers choose these
-names."""
+"""Largest number of names, other than current names of columns, that have a metric series of their own: producers
+choose these names."""
 NAME_LENGTH_MAX, REASON_LENGTH_MAX = 100, 1000
-"""Most characters of a field's name in metrics and log lines, and of the reason why it becomes no column."""
+"""Largest number of characters of a field's name in metrics and log lines, and of the reason why it becomes no
+column."""
 FURTHER = "..."
 """Value of the label ``field`` for all names without a series of their own."""
 

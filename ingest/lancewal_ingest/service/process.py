@@ -59,11 +59,11 @@ from lancewal_kafka.retention import KafkaRetention
 DRAIN_SHARE = 0.75
 """Share of ``ingest.drain_timeout_s`` for the hand-over.  The rest is for leaving the group, which takes about a second."""
 _TASK_THREADS = 9 + AT_ONCE + 64
-"""Most threads for tasks: one for the segment in flight, and two for flushes (from memory and from logs).  One each is for
-the bundle, the topic watch, the control, the contract, keys in conflict and the comparison of schemas.  ``AT_ONCE`` are
-for schemas, so that a registry that hangs delays nothing else.  The others are for state pages: for each
-page a seal or hand-over, and the swap of a flush.  So a page that does not answer does not delay others.  A thread starts
-when it is needed."""
+"""Largest number of threads for tasks: one for the segment in flight, and two for flushes (from memory and from logs).
+One each is for the bundle, the topic watch, the control, the contract, keys in conflict and the comparison of schemas.
+``AT_ONCE`` are for schemas, so that a registry that hangs delays nothing else.  The others are for state pages: for
+each page a seal or hand-over, and the swap of a flush.  So a page that does not answer does not delay others.  A thread
+starts when it is needed."""
 
 
 class IngestProcess:
@@ -85,7 +85,7 @@ class IngestProcess:
         self._board = StatusBoard(self.clock)
         self._start = Start(self.clock, stopping)
         self._leave_s = settings.ingest.drain_timeout_s
-        """Most seconds for leaving the group (``service``, step 4), and for ``_before_leaving``."""
+        """Largest number of seconds for leaving the group (``service``, step 4), and for ``_before_leaving``."""
         self._before_leaving: Sequence[Callable[[], None]] = ()
         """Functions to call before the group is left."""
         self._tables: dict[str, IngestTable] = {}

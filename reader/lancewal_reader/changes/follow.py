@@ -55,7 +55,7 @@ ROWS_MAX = 1_000_000
 POLL_S = 1.0
 _PAUSE_S = 0.02
 _LOOKED_AT = 50
-"""Most commits that are looked at to find that none of them changed rows."""
+"""Largest number of commits that are looked at to find that none of them changed rows."""
 _PLAN_S = 30.0
 """Longest time between two plans, in seconds.  A look takes a lost segment for the end of its log; only a plan finds
 the loss.
@@ -272,7 +272,7 @@ def _positions(start: Receipt, behind: Mapping[Region, int], rows_max: int) -> A
     total = sum(behind.values())
     ids = {region.topic_id for region, left in behind.items() if left}
     if len(ids) > 1:
-        raise InvalidInput("the topic was recreated between the two states")
+        raise InvalidInput("the topic was recreated between the two states, so no positions name a state between them")
     at: dict[int, int] = {}
     left = rows_max
     for region, records in sorted(behind.items()):

@@ -53,7 +53,7 @@ from lancewal_reader.unmerged.completed import FindAddresses
 
 _NONE = np.zeros(0, np.uint64)
 _NAMED = 5
-"""Most fragments of a version, and most versions, that a message names."""
+"""Largest number of fragments of a version, and of versions, that a message names."""
 _UNKNOWN = np.uint64(2**64 - 1)
 """Stands for an address that is not known.  No row has it: a fragment has fewer rows."""
 

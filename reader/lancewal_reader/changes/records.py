@@ -53,11 +53,11 @@ from lancewal_reader.unmerged.portions import Portions, check_keys
 PORTION_BYTES = 256 << 20
 """About the most bytes of records that are replayed at once."""
 _KEYS_PER_RECORD = 4
-"""Most keys held for each record of a portion.  With more keys portions become larger, since each portion visits all
-keys.
+"""Largest number of keys held for each record of a portion.  With more keys portions become larger, since each portion
+visits all keys.
 """
 _READS = 3
-"""Most times that a portion is read, if segments vanish."""
+"""Largest number of times that a portion is read, if segments vanish."""
 MORE = pa.schema(
     [
         pa.field("_sequence", pa.int64(), nullable=False),

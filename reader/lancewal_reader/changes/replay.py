@@ -30,7 +30,7 @@ _HALF = 32
 so fewer keys.
 """
 SLICE_ROWS = 65_536
-"""Most records whose images are copied at once."""
+"""Largest number of records whose images are copied at once."""
 SLICE_BYTES = 64 << 20
 """About the most bytes of the images that are copied at once, by the average size of a row."""
 

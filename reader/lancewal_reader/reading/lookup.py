@@ -56,10 +56,11 @@ from lancewal_reader.reading.scan import OpenState, delta_keys, result_schema
 from lancewal_reader.unmerged.completed import complete_rows
 
 _PARTS_BYTES_MAX = 4 << 30
-"""Most bytes of key index files that are kept mapped.  Files of a remote store are copied to a temporary folder."""
+"""Largest number of bytes of key index files that are kept mapped.  Files of a remote store are copied to a temporary
+folder."""
 _BESIDE_KEYS_MAX = 1_000
-"""Most keys that are looked up at the same time as the unmerged rows are folded.  Their rows are read in vain if the
-keys turn out to be unmerged."""
+"""Largest number of keys that are looked up at the same time as the unmerged rows are folded.  Their rows are read in
+vain if the keys turn out to be unmerged."""
 T = TypeVar("T")
 
 

@@ -72,7 +72,7 @@ from lancewal_reader.unmerged.load import DeltaContext
 T = TypeVar("T")
 
 _LOOKS_MAX = 3
-"""Most times that a read is planned again because records of keys in conflict may be merged by now."""
+"""Largest number of times that a read is planned again because records of keys in conflict may be merged by now."""
 _VANISHED = (PlanStale, ObjectMissing, StoreInconsistent, VersionGone)
 
 

@@ -37,7 +37,7 @@ from lancewal_reader.unmerged.loaded import Loaded
 from lancewal_reader.unmerged.portions import has_more_than
 
 BATCH_ROWS = 65_536
-"""Most rows of a batch; fewer where rows are wide (``batch_rows``)."""
+"""Largest number of rows of a batch; fewer where rows are wide (``batch_rows``)."""
 BATCH_BYTES = 32 << 20
 AtHand: TypeAlias = Callable[[PinnedTable, Sequence[str]], bool]
 """Function of a table version and its key columns.  It tells whether the key index finds every row of the version

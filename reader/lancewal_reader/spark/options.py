@@ -48,7 +48,8 @@ OPTIONS: dict[str, str] = {
     **FEED_OPTIONS,
 }
 IO_THREADS = 8
-"""Most requests that a process of Spark sends to the store at the same time.  Many such processes share a machine."""
+"""Largest number of requests that a process of Spark sends to the store at the same time.  Many such processes share a
+machine."""
 COUNT = "lancewal_count"
 """Option that only ``lancewal.spark.count`` sets: tasks return numbers of rows instead of rows."""
 NOT_OF_A_COUNT = frozenset({"columns", "limit", "path"})
@@ -58,7 +59,8 @@ _POINTS = {"versionasof": "version:", "timestampasof": "timestamp:"}
 _SPARKS = {"limit": "use limit() of the DataFrame: a source would read so many rows in each task"}
 """Options that other interfaces have, and what to use in Spark."""
 _OF_A_CATALOG = "provider"
-"""An option that Spark adds to those of ``CREATE TABLE`` when it asks for the columns, next to ``owner`` and others."""
+"""Option that shows that the call comes from ``CREATE TABLE``, which is refused.  Spark adds it, like ``owner``, when
+it asks for the columns of the new table."""
 _VIEW = (
     "use a temporary view: lancewal.spark.view(spark, ADDRESS, NAME), or in SQL CREATE OR REPLACE TEMPORARY VIEW NAME USING "
     "lancewal OPTIONS (table 'ADDRESS')"

@@ -4,8 +4,8 @@ Guarantees
  1. A file is complete or absent.  Its name is a digest of what it was loaded from, so its content stays valid.
  2. Processes that want the same file at the same time wait for the one that loads it.  If that one ends or fails, the
     next one loads it.
- 3. Files are in a folder of Spark's that Spark removes with the executor.  The newest files stay, up to
-    ``FILES_BYTES_MAX`` bytes; a process that has mapped a file keeps it.
+ 3. Files are in a folder of Spark's that Spark removes with the executor.  The newest file stays, and
+    others up to ``FILES_BYTES_MAX`` bytes together.  A process that has mapped a file keeps it.
  4. If keys cannot be written, or are no longer there, the process loads them itself.  A full disk prevents sharing,
     but fails no task.
 """
@@ -104,8 +104,9 @@ def _read(file: Path, schema: RowSchema) -> Loaded:
 
 
 def _remove_old(folder: Path, newest: Path) -> None:
-    """Delete the oldest files until at most ``FILES_BYTES_MAX`` bytes are left.  Lock files stay, since another
-    process may hold one.
+    """Delete the oldest files until all have at most ``FILES_BYTES_MAX`` bytes together, or only ``newest`` is left.
+
+    Lock files stay, since another process may hold one.
     """
     left = FILES_BYTES_MAX - newest.stat().st_size
     others = [path for path in folder.glob(f"{_PREFIX}*{_SUFFIX}") if path != newest]

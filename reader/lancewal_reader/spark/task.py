@@ -42,7 +42,8 @@ from lancewal_reader.unmerged.loaded import Loaded, LoadedCache
 _PLANS_KEPT = 2
 _DELTAS_KEPT = 6
 KEPT_BYTES_MAX = 128 << 20
-"""Most bytes of folded deltas that a worker process caches.  An executor has as many of these processes as cores."""
+"""Largest number of bytes of folded deltas that a worker process caches.  An executor has as many of these processes as
+cores."""
 
 
 @dataclass(frozen=True, slots=True)

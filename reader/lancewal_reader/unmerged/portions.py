@@ -28,8 +28,8 @@ UNMERGED_KEYS_MAX = 10_000_000
 raises ``TooManyUnmerged``.
 """
 PORTION_RECORDS = 1_000_000
-"""Most records in one portion, or the number of keys folded so far if that is larger.  Folding a portion visits all
-of these keys.
+"""Largest number of records in one portion, or the number of keys folded so far if that is larger.  Folding a portion
+visits all of these keys.
 """
 
 Groups: TypeAlias = Sequence[Sequence[RegionDelta]]

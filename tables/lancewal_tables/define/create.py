@@ -9,7 +9,7 @@ An error found here changes nothing.  With ``look_only`` nothing else is done.  
 
 If two processes create the same table at once, one contract remains; the other process gets ``TableExists``.
 
-Rounds of requests, as counted: 48 ("`lancewal table create`").
+Rounds of requests to the store (docs/reference/requests.md), as counted: 48 ("`lancewal table create`").
 """
 
 from __future__ import annotations

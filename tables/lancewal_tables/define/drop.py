@@ -65,9 +65,9 @@ _AT_ONCE = 100
 def drop(opened: OpenedTable, new_id: Callable[[], str]) -> tuple[Contract, dict[Region, LancewalError]]:
     """Drop the table (steps 1 and 2).  Return the contract, and the error of each partition that could not be ended.
 
-    A table that was dropped before stays so, and step 2 is repeated.  Raises ``TableDropped`` if its objects are
-    deleted.  Raises ``ContractMismatch`` if the contract of ``opened`` says that the table was dropped, and the table
-    was undropped since.
+    A table that was dropped before stays so, and step 2 is repeated.  Raises ``TableDropped`` if the deletion of the
+    table's objects has begun, or if another table was made at the place.  Raises ``ContractMismatch`` if the contract
+    of ``opened`` says that the table was dropped, and the table was undropped since.
     """
     contract = _put_drop(opened)
     return contract, _end_open(opened, new_id, contract)

@@ -190,7 +190,10 @@ def _act_on(
     deletes: DeletesSince,
     context: FlusherContext,
 ) -> PartLoaded:
-    """Load a part, or look at it, with the columns of the contract that ``context`` has."""
+    """Call ``act`` for a part of the load: ``act`` loads the part, or only counts its rows.
+
+    The rows first get the columns of the contract in ``context``.
+    """
     rows = rows_as(part, written, context.contract.rows, lambda: f"the load {deletes.name}")
     return act(context, rows, replace(deletes, context=context))
 

@@ -48,9 +48,11 @@ def make_together(
 
 
 def common_point(opened: Sequence[Opened], at: Point | None) -> Point | None:
-    """Return the point of all snapshots; for one table, ``at`` itself.
+    """Return the point at which all snapshots are to be made.
 
-    Raises ``InvalidInput`` if the tables share no positions, or ``at`` is a point of another form.
+    For one table this is ``at``.  For several tables without ``at``, the point has the highest positions that are
+    durable in every table.  Raises ``InvalidInput`` if a table is named twice, the tables follow different topics, or
+    several tables get another point than positions.
     """
     from lancewal_reader.point.at import AtPositions
 

@@ -28,7 +28,7 @@ Rounds of requests, for any number of regions, one after the other:
 If there are keys in conflict, they take one more round.  Two more tell whether a partition whose next record looks misrouted
 has had a row.  One more takes the watermarks of a reader's version.
 
-Rounds of requests, as counted: 8 ("`lancewal status`").
+Rounds of requests to the store (docs/reference/requests.md), as counted: 8 ("`lancewal status`").
 """
 
 from __future__ import annotations
@@ -175,8 +175,10 @@ def _foreign_columns(pinned: PinnedTable, contract: Contract) -> tuple[str, ...]
 
 
 def _older_rows(counted: Sequence[UnmergedCounts], conflicts: Conflicts | None) -> int:
-    """Return how many rows were written before the newest change of columns, and are unmerged or set aside for a
-    decision about keys in conflict."""
+    """Return how many unmerged rows are stored with older columns than the contract's.
+
+    Rows that are set aside for a decision about keys in conflict are included.
+    """
     set_aside = conflicts.waiting.num_rows if conflicts is not None and conflicts.older_columns else 0
     return set_aside + sum(counts.older_rows for counts in counted)
 

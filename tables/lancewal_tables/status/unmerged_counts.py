@@ -47,7 +47,7 @@ class UnmergedCounts:
     durable: Position | None = None
     rows: int = 0
     older_rows: int = 0
-    """Number of those of ``rows`` that were written before the newest change of columns."""
+    """Number of those of ``rows`` that are stored with older columns than the contract's."""
     nbytes: int = 0
     entry_at_ms: int = 0
     """Time of the region's newest entry in an unmerged generation without a flush, in ms since 1970; 0: there is no

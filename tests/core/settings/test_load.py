@@ -213,7 +213,7 @@ def test_all_problems_come_at_once_each_with_its_place(file: Path) -> None:
     )
     found = problems(file, {"LANCEWAL_FLUSHER__THREADS": "two", "LANCEWAL_FLUSHER__THREAD": "2"})
     expected = [
-        f"{file}:2: table.uri: the table's address has user information before its bucket or host (it is not shown here)",
+        f"{file}:2: table.uri: the address has user information before its bucket or host (it is not shown here)",
         f"{file}:3: table.columns.id: column type 'int63': expected a known type (did you mean int64?) at character 6",
         f"{file}:4: table.primary_kye: is not a setting; did you mean table.primary_key?",
         f"{file}:6: table.patches: is given twice, before at {file}:5",

@@ -74,8 +74,14 @@ def test_columns_of_metadata_come_behind_the_others() -> None:
             {"id": "int64", "n": {"type": "decimal128(3, 1)", "json": "number_text"}},
             "decimals take a number in a string",
         ),
-        ({"id": "int64", "a": {"type": "int8", "field": "place"}}, "'a' and 'place' have one name in records: 'place'"),
-        ({"id": "int64", "a": {"type": "int8", "field": "id"}}, "columns 'id' and 'a' have one name in records: 'id'"),
+        (
+            {"id": "int64", "a": {"type": "int8", "field": "place"}},
+            "'a' and 'place' both claim the name 'place' in records",
+        ),
+        (
+            {"id": "int64", "a": {"type": "int8", "field": "id"}},
+            "columns 'id' and 'a' both claim the name 'id' in records",
+        ),
     ],
 )
 def test_sources_that_no_record_could_have(columns: dict[str, Any], named: str) -> None:

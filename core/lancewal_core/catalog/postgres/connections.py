@@ -46,7 +46,7 @@ _OF_ALL_HOSTS = "All failures were:"
 """Text in an error of psycopg, before the failures of all hosts.  In front of this text stands the failure of the
 last host."""
 _LENGTH_MAX = 600
-"""Most characters of an error's text that are shown: enough for the failures of three hosts."""
+"""Largest number of characters of an error's text that are shown: enough for the failures of three hosts."""
 
 
 class Connection(psycopg.Connection[tuple[Any, ...]]):
@@ -184,8 +184,8 @@ class Connections:
 
 
 def _was_lost(error: psycopg.Error) -> bool:
-    """Return whether the connection ended during a statement; False if it was never opened, or a time limit was
-    over."""
+    """Return whether the connection ended during a statement; False if it was never opened, or a time limit
+    passed."""
     text = str(error)
     return (
         error.sqlstate in (None, "57P01", "57P02", "57P03")

@@ -42,9 +42,9 @@ ROUNDS_FOR_ROWS = 1
 """Requests, one after another, with which a read gets rows of the table, in addition to the counted ones."""
 READ = "strong read of an open table behind a merge"
 SEGMENT_BYTES_MAX = 32 << 20
-"""Most bytes of rows in one segment (``WorkerLimits.segment_bytes`` of ingest)."""
+"""Largest number of bytes of rows in one segment (``WorkerLimits.segment_bytes`` of ingest)."""
 BUNDLE_SEGMENTS = 32
-"""Most segments of which one bundle has copies (``WorkerLimits.bundle_segments`` of ingest)."""
+"""Largest number of segments of which one bundle has copies (``WorkerLimits.bundle_segments`` of ingest)."""
 BUNDLED_BYTES_MAX = 64 << 10
 """Size in bytes of the largest segment that is copied into a bundle (``SMALL_BYTES`` of ingest's ``bundling``)."""
 MEMTABLES_RATIO = 0.3

@@ -58,7 +58,8 @@ _STEPS = 3
 _MORE = 4
 """Smallest number of further version numbers to ask for at once, after a newer version than the known one was found."""
 _LISTINGS = 4
-"""Most listings that are asked for, while each of them is empty, names a version that is gone, or took too long."""
+"""Largest number of listings that are asked for, while each of them is empty, names a version that is gone, or took too
+long."""
 _LOST_BEFORE_PAUSE = 3
 _LOST_PAUSE_S = 0.05
 

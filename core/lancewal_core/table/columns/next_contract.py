@@ -467,7 +467,10 @@ def _missing(path: str, fields: Sequence[Tree]) -> InvalidInput:
 
 
 def _take_name(fields: _Fields, outer: Path, name: str) -> None:
-    """Remove ``name`` from the former and dropped names at the path ``outer``, since a field gets it (guarantee 4)."""
+    """Free ``name`` at the path ``outer`` for a field that gets it (guarantee 4).
+
+    Former names are removed.  An entry in ``dropped`` stays, marked as forgotten.
+    """
     within, members = _level(fields.columns, outer)
     ids = {tree.id for tree in members}
     fields.former = [f for f in fields.former if not (f.name == name and f.id in ids)]

@@ -42,7 +42,8 @@ CHANGE = "lancewal.columns"
 """Name of the property of a commit that changes columns.  Its value is the change that the commit belongs to
 (``Contract.columns_change``)."""
 TRIES = 20
-"""Most times that a step is tried, if other processes change the table or its contract at the same time."""
+"""Largest number of times that a step is tried, if other processes change the table or its contract at the same
+time."""
 _LOST = "and would lose which structs are null"
 
 

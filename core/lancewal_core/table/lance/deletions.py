@@ -35,8 +35,8 @@ from lancewal_core.store.object_store import ObjectStore, put_own
 
 Rows = npt.NDArray[np.int64]
 _NUMBER_BYTES = 8
-"""Most bytes that a row number may take when decompressed.  It takes 4 bytes, and perhaps a bit of a validity
-bitmap."""
+"""Largest number of bytes that a row number may take when decompressed.  It takes 4 bytes, and perhaps a bit of a
+validity bitmap."""
 _VALIDITY_BYTES = 64
 _ENTRY_BYTES = 512
 """Bytes of memory that a cached file takes in addition to its rows."""

@@ -38,11 +38,11 @@ _BLOCKED_ONE_OF = 50
 """A scan has Lance leave out rows if at most one row in this many is left out, else ``RowMask`` does it.  Lance takes
 less time for few rows.  For many rows it takes longer, since it reads the rows in between piece by piece."""
 _READ_AHEAD_BYTES = 128 << 20
-"""Most bytes that a scan reads ahead.  Lance's own bound is 2 GiB, and Lance reads the more fragments at the same
-time the more cores there are."""
+"""Largest number of bytes that a scan reads ahead.  Lance's own bound is 2 GiB, and Lance reads the more fragments at
+the same time the more cores there are."""
 _TAKEN_ONE_BY_ONE = 5_000
-"""Most rows that ``take`` reads one by one, which is faster for few rows.  More rows are read faster by a scan of their
-fragments."""
+"""Largest number of rows that ``take`` reads one by one, which is faster for few rows.  More rows are read faster by a
+scan of their fragments."""
 
 
 class LancePinnedTable:

@@ -24,8 +24,8 @@ from lance.optimize import Compaction, CompactionOptions, CompactionTask
 from lancewal_core.table.protocol import RewriteBounds
 
 _BATCH_ROWS = 32_768
-"""Most rows of a batch.  With 8,192 rows Lance cut texts into up to ten times as many pages.  Compacting 5 million
-rows then took 5.1 s instead of 3.6, and a later scan took 3 % longer."""
+"""Largest number of rows of a batch.  With 8,192 rows Lance cut texts into up to ten times as many pages.  Compacting 5
+million rows then took 5.1 s instead of 3.6, and a later scan took 3 % longer."""
 _SAMPLES, _SAMPLE_ROWS = 4, 64
 
 

@@ -28,7 +28,7 @@ from lancewal_core.table.lance.errors import write_error, writing
 CORES_RESERVED = "LANCE_IO_CORE_RESERVATION"
 """Environment variable of Lance: the number of cores that Lance reserves for reading and writing."""
 ROWS_PER_FILE = 1_048_576
-"""Most rows of one new data file."""
+"""Largest number of rows of one new data file."""
 BYTES_IN_HALVES = range(16 << 20, 128 << 20)
 """Bytes of rows in memory for which ``RowFiles.write`` writes two files instead of one.  The rows must also be at
 most half of ``ROWS_PER_FILE``.

@@ -11,7 +11,8 @@ import numpy.typing as npt
 from pyroaring import BitMap
 
 _FRAGMENTS_MAX = 16
-"""Most fragments whose masks are cached, with a byte for each row.  A scan reads a few fragments at the same time."""
+"""Largest number of fragments whose masks are cached, with a byte for each row.  A scan reads a few fragments at the
+same time."""
 
 Addresses = npt.NDArray[np.uint64]
 
@@ -58,8 +59,10 @@ class RowMask:
         return kept
 
     def _of(self, fragment: int) -> npt.NDArray[np.bool_]:
-        """Return for each row of a fragment whether it is left out.  The result ends with the row after the last such
-        row."""
+        """Return for each row of a fragment whether it is left out.
+
+        The last item is False.  It stands for all rows after the last one that is left out.
+        """
         known = self._hidden.get(fragment)
         if known is None:
             first, end = np.searchsorted(self._without, np.array([fragment, fragment + 1], np.uint64) << np.uint64(32))

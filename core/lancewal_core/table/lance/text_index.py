@@ -137,7 +137,8 @@ def word_automata(pinned: LancePinnedTable, index: TextIndex) -> Sequence[WordAu
             words = pinned.index_file(f"{segment}/part_{partition}_tokens.lance").read_all().to_table()
             if words.num_rows != 1 or _AUTOMATON not in words.column_names:
                 raise ValueError(
-                    f"words of index {index.name!r} are in columns {words.column_names}; expected {_AUTOMATON!r}, in one row"
+                    f"index {index.name!r} stores words in {words.num_rows} rows with columns {words.column_names}; expected "
+                    f"one row with column {_AUTOMATON!r}"
                 )
             found.append(WordAutomaton(words[_AUTOMATON][0].as_py()))
     return found

@@ -19,7 +19,8 @@ Steps
  3. If there is no record, or another one, do the whole test, then put the record.  The outcome of that put does not
     matter: if it failed, the next start does the whole test again.
 
-Rounds of requests, as counted: 2 ("what the store promises, at the start of an ingest").
+Rounds of requests to the store (docs/reference/requests.md), as counted: 2 ("what the store promises, at the start of
+an ingest").
 """
 
 from __future__ import annotations

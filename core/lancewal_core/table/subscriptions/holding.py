@@ -67,8 +67,10 @@ class Holding:
         return min((held.versions_from for held in self.of.values() if held.after is not None), default=None)
 
     def window_ms(self, window_ms: int, contract: Contract) -> int:
-        """Return the length of a window in milliseconds.  ``window_ms``: its length if all subscriptions can be read
-        (rule 4)."""
+        """Return how long a window keeps data, in milliseconds.
+
+        This is ``window_ms``, but at least ``subscription_hold_s_max`` if a subscription cannot be read (rule 4).
+        """
         return max(window_ms, contract.subscription_hold_s_max * 1000) if self.faults else window_ms
 
 

@@ -31,7 +31,7 @@ from lancewal_core.table.subscriptions.stored import StoredSubscription
 from lancewal_core.table.watermarks import InForce, Watermark
 
 MARGIN_MS = 5 * 60 * 1000
-"""Most by which the clocks of two processes may differ, in milliseconds."""
+"""Largest difference between the clocks of two processes, in milliseconds."""
 VERSION_WINDOW_MIN_MS = 3600 * 1000
 """Shortest version window in milliseconds.  It is longer than a read plan, a merge or a compaction takes."""
 NO_MARK = Watermark(Generation(0), Position(0))

@@ -22,7 +22,7 @@ from lancewal_core.table.watermarks import Watermark
 NAME_MAX = 64
 NAME_FORM = f"1 to {NAME_MAX} characters of [a-zA-Z0-9._-], neither '.' nor '..'"
 SUBSCRIPTIONS_MAX = 1_000
-"""Most subscriptions of a table.  Each round of garbage collection reads all of them."""
+"""Largest number of subscriptions of a table.  Each round of garbage collection reads all of them."""
 _RECEIPT_MAX = 32 << 20
 _Whole = Annotated[int, Field(ge=0, le=WHOLE_MAX)]
 

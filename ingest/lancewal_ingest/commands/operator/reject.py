@@ -47,7 +47,7 @@ from lancewal_ingest.kafka.source import Offsets
 from lancewal_kafka.records import Records
 
 _UNREADABLE_AT_ONCE = 10_000
-"""Most unreadable offsets that one entry lists."""
+"""Largest number of unreadable offsets that one entry lists."""
 
 ReadRecords = Callable[[Region, Position, Position], tuple[Records, Position]]
 """Function that reads the records of a region from a first position to before an end.

@@ -25,7 +25,7 @@ a column."""
 _BYTES_MAX = 32 << 20
 """Bytes of values after which no further partition is read for a proposal."""
 _PARTITIONS_MAX = 10
-"""Most partitions whose last records are read, each with a consumer of its own."""
+"""Largest number of partitions whose last records are read, each with a consumer of its own."""
 GROUP = "lancewal-config-check"
 """Consumer group that the client names and does not join; brokers may demand a right on it."""
 

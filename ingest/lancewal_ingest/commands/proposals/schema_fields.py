@@ -61,6 +61,6 @@ def of_writer(schema: WriterSchema) -> RecordSchema:
     except SchemaUnusable as unusable:
         raise InvalidInput(f"the schema cannot be used: {unusable}") from None
     if not isinstance(record, AvroRecord):
-        raise InvalidInput(f"expected a record, whose fields are columns; the schema is {described(record)}")
+        raise InvalidInput(f"expected an Avro record, whose fields become columns; the schema is {described(record)}")
     of_avro = AvroColumnTypes()
     return RecordSchema("avro", record.name, [(one.name, of_avro.of(one.type)) for one in record.fields])

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 SHOWN = 100
 _NOT_TAKEN_MAX = 100
-"""Most fields without a column that are listed."""
+"""Largest number of fields without a column that are listed."""
 
 _NEXT_LINE = "\x85"
 

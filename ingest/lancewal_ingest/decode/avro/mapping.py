@@ -68,7 +68,7 @@ def mapped(writer: AvroType, rows: RowSchema, naming: Naming) -> Mapped[Member]:
     the columns.
     """
     if not isinstance(writer, AvroRecord):
-        raise SchemaUnusable(f"expected a record, whose fields are columns; the schema is {described(writer)}")
+        raise SchemaUnusable(f"expected an Avro record, whose fields become columns; the schema is {described(writer)}")
     mapper = FieldMapper[AvroType](rows, naming, AvroColumnTypes().of)
     found = mapper.mapped(writer.fields, _Cells(mapper, naming.advice).member)
     return replace(found, members=_with_bytes(found.members))

@@ -36,7 +36,7 @@ class Defaults:
         """Default of each column that has one, by the column's index: an array with the default as its only item."""
         self._names = {place: {*naming.names_of(rows.columns.names[place])} for place in self.arrays}
         self.nbytes = sum(array.nbytes for array in self.arrays.values())
-        """Most bytes that the defaults add to a row."""
+        """Largest number of bytes that the defaults add to a row."""
 
     def fill(self, columns: Sequence[pa.Array], ops: Ops, values: Sequence[bytes]) -> Sequence[pa.Array]:
         """Return decoded columns in which upserts that leave a column out have its default."""

@@ -29,11 +29,12 @@ class JsonGrowth:
 
     def __init__(self, rows: RowSchema, default_bytes: int = 0) -> None:
         self._default_bytes = default_bytes
-        """Most bytes that defaults of columns add to a row."""
+        """Largest number of bytes that defaults of columns add to a row."""
         self._unpacked = max(_unpacked(field.type) for field in rows.columns)
-        """Most bytes of a row that one byte of its value can become, without nested items."""
+        """Largest number of bytes of a row that one byte of its value can become, without nested items."""
         self._item_bytes = max(_item_bytes(field.type) for field in rows.columns)
-        """Most bytes of an item of a list that is a list, struct, vector or binary of fixed size; 0 without such lists."""
+        """Largest number of bytes of an item of a list that is a list, struct, vector or binary of fixed size; 0
+        without such lists."""
 
     headers: Sequence[str] = ()
 

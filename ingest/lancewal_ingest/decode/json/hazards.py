@@ -23,7 +23,8 @@ import pyarrow as pa
 _BEFORE = 100
 """Bytes before an exponent that are examined.  A longer run of digits counts as hazardous."""
 _LOOKS_MAX = 32
-"""Most exponents below -38 of one value that are examined.  A value with more of them counts as hazardous."""
+"""Largest number of exponents below -38 of one value that are examined.  A value with more of them counts as
+hazardous."""
 _EXPONENT = re.compile(rb"[eE]-0*(?:39|[4-9][0-9]|[1-9][0-9][0-9])")
 _NUMBER = re.compile(rb"(?:\A|[\s:,\[\"])[-+]?[0-9]*\.?[0-9]*\Z")
 """Text before the exponent of a number that begins a JSON value or string."""

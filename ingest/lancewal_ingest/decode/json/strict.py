@@ -27,7 +27,8 @@ from lancewal_ingest.decode.outcomes import Refusal
 BLANKS = b" \t\n\r"
 """Bytes that JSON allows around a value."""
 DEPTH_MAX = 64
-"""Most levels of nested objects and arrays, the value itself included.  Columns allow far fewer (``types.NESTING_MAX``)."""
+"""Largest number of levels of nested objects and arrays, the value itself included.  Columns allow far fewer
+(``types.NESTING_MAX``)."""
 
 
 class Number(str):

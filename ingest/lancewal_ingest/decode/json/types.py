@@ -11,7 +11,7 @@ import pyarrow as pa
 from lancewal_core.errors import InvalidSchema
 
 NESTING_MAX = 16
-"""Most levels of lists, maps and structs inside each other in one column."""
+"""Largest number of levels of lists, maps and structs inside each other in one column."""
 
 
 def check_nesting(columns: pa.Schema) -> None:

@@ -15,7 +15,7 @@ from lancewal_reader.forms.conditions.type_names import DIGITS, literal_of
 from lancewal_reader.forms.sql_literals import SINCE_1970
 
 _PADDED_MAX = 1_000
-"""Most characters of a padded text."""
+"""Largest number of characters of a padded text."""
 CHOSEN = {"coalesce", "nvl", "ifnull"}
 """Functions whose arguments Lance expands twice."""
 _ALIKE = {*CHOSEN, "nullif", "greatest", "least"}

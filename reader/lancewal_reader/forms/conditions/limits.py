@@ -10,19 +10,20 @@ from collections.abc import Callable
 from lancewal_reader.forms.conditions.part import NotAccepted, Part
 
 _DEPTH_MAX = 40
-"""Most levels of brackets.  Lance's parser accepts 47, or about 20 if an operator precedes each bracket.  It refuses deeper
-ones with an error of its own."""
+"""Largest number of levels of brackets.  Lance's parser accepts 47, or about 20 if an operator precedes each bracket.
+It refuses deeper ones with an error of its own."""
 _TERMS_MAX = 5_000
-"""Most terms joined by ``AND`` and ``OR``.  Lance accepts 8,000, and ends the process at 100,000."""
+"""Largest number of terms joined by ``AND`` and ``OR``.  Lance accepts 8,000, and ends the process at 100,000."""
 _STEPS_MAX = 100
-"""Most calls, casts and operators of arithmetic in one term.  Lance needs 2 s for 500 additions.  It ends the process at
-1,000 casts."""
+"""Largest number of calls, casts and operators of arithmetic in one term.  Lance needs 2 s for 500 additions.  It ends
+the process at 1,000 casts."""
 _ALL_STEPS_MAX = 10_000
-"""Most calls, casts and operators of arithmetic in all terms.  Lance needs 5 s for 5,000 in terms of a hundred each."""
+"""Largest number of calls, casts and operators of arithmetic in all terms.  Lance needs 5 s for 5,000 in terms of a
+hundred each."""
 STEPS_OF_A_CAST = 12
 """Steps that one cast counts as.  Each cast of a cast doubles Lance's time: 20 casts take no time, 50 take minutes."""
 _JOINED_MAX = 100
-"""Most texts of a row that a condition joins.  A result may be that many times as long as the row."""
+"""Largest number of texts of a row that a condition joins.  A result may be that many times as long as the row."""
 
 
 def _counts(most: int, where: str) -> str:

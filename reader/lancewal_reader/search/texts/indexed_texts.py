@@ -63,7 +63,10 @@ class IndexedTexts:
 
     @cached_property
     def _live(self) -> npt.NDArray[np.bool_]:
-        """Mask of the documents that are live."""
+        """Mask of the index's documents: True if the pinned version still has the document's row.
+
+        Rows that unmerged records replace are True too.
+        """
         with reading(f"reading row ids of version {self._pinned.version}"):
             found = self._pinned.dataset.scanner(
                 columns=[], with_row_id=True, fragments=fragments_of(self._pinned, sorted(self.index.covered))

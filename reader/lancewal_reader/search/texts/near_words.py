@@ -15,7 +15,7 @@ from lancewal_reader.search.texts.text_query import FUZZINESS_MAX, Match
 from lancewal_reader.search.texts.words import Tokenizer
 
 NEAR_MAX = 1_000
-"""Most near words of one word that a search may have.  An index is asked for each of them separately."""
+"""Largest number of near words of one word that a search may have.  An index is asked for each of them separately."""
 _ENDINGS = ("", "e", "s", "y", "ing", "ed", "ly", "es")
 
 

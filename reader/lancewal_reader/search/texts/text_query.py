@@ -18,7 +18,7 @@ FUZZINESS_MAX = 2
 FACTOR_MAX = 1e30
 """Largest factor of a score: far above what anyone needs, far below what a float32 holds."""
 DEPTH_MAX = 50
-"""Most levels of clauses inside each other."""
+"""Largest number of levels of clauses inside each other."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ time.
 """
 Scores = npt.NDArray[np.float64]
 WORDS_MAX = 4_000_000
-"""Most words of texts that are remembered, since each search looks at unmerged rows again."""
+"""Largest number of words of texts that are remembered, since each search looks at unmerged rows again."""
 VOCABULARY_MAX = 1_000_000
 _NO_WORDS: Words = np.zeros(0, np.int32)
 QUERIES_KEPT = 1_000
@@ -179,7 +179,10 @@ class Tokenizer:
         try:
             return [(token.text, token.position) for token in tokenize(text, **self._parameters)]
         except (ValueError, OSError, RuntimeError) as error:
-            raise SearchUnsupported(f"the text cannot be split into words: {first_line(error)}") from error
+            raise SearchUnsupported(
+                f"Lance cannot split a text of the query or of a row into words: {first_line(error)}. Check the tokenizer "
+                "of the column's text index"
+            ) from error
 
     def words(self, text: str) -> list[str]:
         return [word for word, _ in self.placed(text)]

@@ -41,7 +41,7 @@ from lancewal_reader.spark.types import check_user_schema, spark_schema, target_
 _LIMITS = importlib.util.find_spec("pyspark.sql.streaming.datasource") is not None
 """Whether PySpark has admission control."""
 TASKS_MAX = 200
-"""Most tasks of the mode ``commits``: with more steps, a task reads several of them."""
+"""Largest number of tasks of the mode ``commits``: with more steps, a task reads several of them."""
 
 
 def pin(options: Mapping[str, str]) -> PinnedRead | PinnedFeed:

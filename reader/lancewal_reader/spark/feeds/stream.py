@@ -132,7 +132,9 @@ class ChangeStream(DataSourceStreamReader):
         with feed_errors(self.asked):
             last = Offset.of(end)
             if last is None:
-                raise InvalidInput("the checkpoint has a batch that ends at the initial offset. Use a new checkpoint")
+                raise InvalidInput(
+                    "the checkpoint is damaged: a batch ends before the stream's first state. Use a new checkpoint"
+                )
             self.subscription()  # the one that this batch is committed to
             return [TaskPartition(task) for task in self._tasks(self._begin(Offset.of(start), last), last)]
 

@@ -23,8 +23,8 @@ from lancewal_reader.spark.task import BaseTask, DeltaTask, PinnedPlan, run_task
 from lancewal_reader.table import reads_of
 
 CACHE_BYTES_MAX = 128 << 20
-"""Most bytes of flushes and WAL segments that a worker process caches.  An executor has as many of these processes as
-cores.
+"""Largest number of bytes of flushes and WAL segments that a worker process caches.  An executor has as many of these
+processes as cores.
 """
 
 

@@ -635,15 +635,18 @@ def test_records_may_still_use_the_field_of_a_dropped_column() -> None:
 @pytest.mark.parametrize(
     ("change", "named"),
     [
-        (Added(("ts",), pa.string()), "columns 'sent' and 'ts' have one name in records: 'ts'"),
+        (Added(("ts",), pa.string()), "columns 'sent' and 'ts' both claim the name 'ts' in records"),
         (Added(("n",), pa.int64(), None, EPOCH), "json epoch_ms, which is a form of type timestamp, not of int64"),
-        (Added(("n",), pa.int64(), None, ColumnSource(None, "region")), "'region' and 'n' have one name in records"),
+        (
+            Added(("n",), pa.int64(), None, ColumnSource(None, "region")),
+            "'region' and 'n' both claim the name 'region' in records",
+        ),
         (Added(("n",), pa.int64(), None, ColumnSource(None, "a.b")), "field 'a.b': members of nested objects"),
         (
             Added(("address", "n"), pa.int64(), None, ColumnSource("number_text")),
             "a member of a struct cannot have json, field or a source",
         ),
-        (Renamed(("fare",), "ts"), "have one name in records: 'ts'"),
+        (Renamed(("fare",), "ts"), "both claim the name 'ts' in records"),
     ],
 )
 def test_sources_that_no_record_could_have_are_refused(change: ContractChange, named: str) -> None:

@@ -240,7 +240,7 @@ def test_an_unknown_field_decides_before_a_type_or_a_missing_key_does() -> None:
 
 def test_a_schema_that_is_no_record_is_unusable() -> None:
     with pytest.raises(
-        SchemaUnusable, match="expected a record, whose fields are columns; the schema is union of null, long"
+        SchemaUnusable, match="expected an Avro record, whose fields become columns; the schema is union of null, long"
     ):
         decoder('["null", "long"]', COLUMNS)
 

@@ -4,7 +4,7 @@ Guarantees
 1. ``parse_proto`` returns the descriptor of a file in the syntax ``proto2`` or ``proto3``, or raises
    ``ProtoSyntaxError``.  The error names the line.
 2. The descriptor has all that says how bytes are read: messages, fields, enumerations, oneofs, maps and groups, in
-   order.  Services, extensions and all other options are skipped.
+   order.  Services, extensions, and options that say nothing about bytes are skipped.
 3. Names of types are as the text has them.  The code that links the files (``schema``) finds the types, and checks
    numbers and names.
 4. Messages nest at most ``NESTING_MAX`` deep.

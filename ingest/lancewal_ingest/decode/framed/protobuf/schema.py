@@ -224,7 +224,7 @@ class _Linker:
         try:
             self.pool.AddSerializedFile(file.SerializeToString())
         except (TypeError, ValueError, DecodeError, EncodeError) as error:
-            raise SchemaUnusable(f"{where}: {first_line(error)[: 2 * _SHOWN]!a}") from None
+            raise SchemaUnusable(f"{where}: Protobuf refuses it: {first_line(error)[: 2 * _SHOWN]!a}") from None
 
     def _import(self, name: str, depth: int) -> bool:
         """Add the file of this name, and return whether there is such a file."""
