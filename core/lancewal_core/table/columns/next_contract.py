@@ -164,6 +164,8 @@ def changed(contract: Contract, changes: Sequence[ContractChange], facts: Surrou
             if isinstance(change, Added | Renamed):
                 _check_not_given_up(fields, change, given_up)
                 fields.left_over = _in_table(fields, change, facts)
+            if isinstance(change, Dropped):
+                _check_name_in_table(fields, change, facts)
             fields.columns = _made(fields, change)
         except (InvalidInput, InvalidSchema) as error:
             raise InvalidInput(f"{_act(change)}: {error}. Nothing was changed") from error
@@ -260,7 +262,8 @@ def _in_table(fields: _Fields, change: Added | Renamed, facts: Surroundings) -> 
     within, ours = _level(fields.columns, change.path[:-1])
     have = facts.table if within is None else _members_of(facts.table, fields.own_ids[within])
     name = change.path[-1] if isinstance(change, Added) else change.name
-    own = {fields.own_ids[tree.id] for tree in ours}
+    there = {tree.id for tree in have}
+    own = {_id_there(fields, tree, there) for tree in ours}
     found = next((tree for tree in have if tree.name.lower() == name.lower() and tree.id not in own), None)
     if found is None:
         return None
@@ -278,6 +281,26 @@ def _in_table(fields: _Fields, change: Added | Renamed, facts: Surroundings) -> 
         raise InvalidInput(f"{has}, which the same call drops. Do that first, in a call of its own")
     adopts = f"--adopt-column {shlex.quote(option(path))}"
     raise InvalidInput(f"{has}, which is not the contract's. Choose another name, or adopt it: `{adopts}`")
+
+
+def _id_there(fields: _Fields, tree: Tree, there: Collection[int]) -> int:
+    """Return Lance's id of a field in a table version with the ids ``there``; the new one if its widening has landed."""
+    now = fields.own_ids[tree.id]
+    return fields.wider[tree.id][1] if tree.id in fields.wider and now not in there else now
+
+
+def _check_name_in_table(fields: _Fields, change: Dropped, facts: Surroundings) -> None:
+    """Raise ``InvalidInput`` if the same call gives another field the name that the table has for the dropped one.
+
+    An unfinished change has given it this name, and the table still has it when it grows."""
+    gone = _field(fields.columns, change.path)
+    _, beside = _level(fields.columns, change.path[:-1])
+    path = _path_of(facts.table, fields.own_ids[gone.id])
+    if path is not None and any(tree.name.lower() == path[-1].lower() for tree in beside if tree is not gone):
+        raise InvalidInput(
+            f"the table calls it {'.'.join(path)!r}, and the same call gives another field this name. Drop it first, in a "
+            "call of its own"
+        )
 
 
 def _members_of(columns: Sequence[Tree], id_: int) -> Sequence[Tree]:

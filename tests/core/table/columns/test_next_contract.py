@@ -29,6 +29,7 @@ from lancewal_core.table.columns.changes import (
     Widened,
 )
 from lancewal_core.table.columns.next_contract import Surroundings, changed
+from lancewal_core.table.columns.versions import contract_trees
 from lancewal_core.table.contract import (
     COLUMN_TERMS,
     Column,
@@ -163,6 +164,18 @@ def test_a_column_that_is_being_widened_takes_other_changes() -> None:
     gone = changed(more, [Dropped(("address", "code"))], facts, "abc")
     assert not asked(gone)
     assert {(d.name, d.within) for d in gone.dropped} == {("code", 3), ("zip", 3)}
+
+
+def test_a_column_whose_widening_has_landed_in_the_table_is_the_contracts() -> None:
+    wider: list[ContractChange] = [Widened(("fare",), pa.int64()), Widened(("address", "zip"), pa.int32())]
+    waits = changed(contract(), wider, AROUND, "abc")
+    facts = Surroundings(waits.highest_field_id or 0, {}, contract_trees(widened(waits)))
+    changes = [Renamed(("fare",), "Fare"), Renamed(("address",), "addr"), Renamed(("addr", "zip"), "Zip")]
+    found = changed(waits, changes, facts, "abd")
+    assert [c.name for c in found.columns[2:4]] == ["Fare", "addr"]
+    early = replace(facts, table=(*contract_trees(waits), Tree("Price", pa.int8(), 20, ())))
+    with pytest.raises(InvalidInput, match="the table has 'Price'"):
+        changed(waits, [Renamed(("fare",), "price")], early, "abd")
 
 
 def test_fields_of_a_change_that_was_not_finished_are_taken() -> None:
