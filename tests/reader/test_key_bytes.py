@@ -9,6 +9,7 @@ from datetime import timedelta
 from pathlib import Path
 from threading import Event
 from typing import Any
+from unittest.mock import patch
 
 import lance
 import pyarrow as pa
@@ -24,6 +25,7 @@ from lancewal_flusher.merge.plan import MergeLimits
 from lancewal_reader.commands.options import RowsAsked
 from lancewal_reader.commands.read import command as read_command
 from lancewal_reader.plan import strong
+from lancewal_reader.plan.at_point import plan_at_point
 from lancewal_reader.point.receipt import receipt_of
 from lancewal_reader.reading import reads
 from lancewal_reader.spark.source import pin_read
@@ -280,9 +282,7 @@ def test_a_deletion_that_is_merged_while_a_read_plans(pipeline: Pipeline, monkey
     assert by_key(reader.to_arrow()) == pipeline.oracle
 
 
-def test_a_version_that_stands_in_and_does_not_tell_the_order(
-    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_version_that_stands_in_and_does_not_tell_the_order(pipeline: Pipeline) -> None:
     pipeline.upsert("secret", 1, a=1)
     pipeline.merge_all()
     dataset = lance.dataset(pipeline.uri)
@@ -300,9 +300,9 @@ def test_a_version_that_stands_in_and_does_not_tell_the_order(
     lance.dataset(pipeline.uri).cleanup_old_versions(timedelta(0), error_if_tagged_old_versions=False)
     with pytest.raises(VersionGone, match="in which order"):
         open_table(pipeline.uri).to_arrow(at=receipt)
-    plans: list[object] = []
-    planned = reads.plan_at_point
-    monkeypatch.setattr(reads, "plan_at_point", lambda *of: plans.append(of) or planned(*of))
-    with pytest.raises(VersionGone, match="in which order"):
+    with (
+        patch.object(reads, "plan_at_point", wraps=plan_at_point) as planned,
+        pytest.raises(VersionGone, match="in which order"),
+    ):
         pin_read({"table": pipeline.uri, "at": str(receipt)})
-    assert len(plans) == 1  # no other plan would tell more
+    assert planned.call_count == 1  # no other plan would tell more
