@@ -30,8 +30,8 @@ class FlusherMetricTable(StoreMetricTable, ServiceMetricTable, prefix="lancewal_
     )
     contract_version = gauge("Version of the table's contract that this process follows.")
     older_contract_rows = gauge(
-        "Changed keys in unmerged flushes, and rows of keys in conflict, that were written before the newest change of "
-        "columns."
+        "Changed keys in unmerged flushes, and rows of keys in conflict, that are stored with older columns than "
+        "the contract's."
     )
     open_widening_seconds = gauge(
         "Time since a command asked for the oldest widening of a column that is not done; 0 while none is open."

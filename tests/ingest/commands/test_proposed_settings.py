@@ -222,7 +222,7 @@ def test_the_first_message_of_a_proto_file(tmp_path: Path, capsys: pytest.Captur
         with pytest.raises(InvalidInput, match="cannot be used"):
             proposal(tmp_path, wrong, "order.proto")
     (tmp_path / "bad.proto").write_bytes(b"\xff")
-    with pytest.raises(InvalidInput, match="or a file"):
+    with pytest.raises(InvalidInput, match="in UTF-8"):
         proposed_settings(Settings(), "", tmp_path / "bad.proto")
 
 
@@ -266,9 +266,9 @@ def test_a_huge_schema_has_as_many_columns_as_a_table_may(tmp_path: Path, capsys
 @pytest.mark.parametrize(
     ("schema", "says"),
     [
-        ("", "which is JSON"),
-        ('syntax = "proto3";', "which is JSON"),
-        ("[" * 100_000, "which is JSON"),
+        ("", "expected a JSON file"),
+        ('syntax = "proto3";', "expected a JSON file"),
+        ("[" * 100_000, "expected a JSON file"),
         ("7", "cannot be used"),
         ('"long"', "the schema is long"),
         ('["null", "long"]', "union of null, long"),

@@ -172,9 +172,9 @@ class TableStatus:
     keys_in_conflict: int = 0
     """Primary keys that came through two partitions, and wait for a decision."""
     older_contract_rows: int | None = None
-    """Unmerged rows, and rows of keys in conflict, that were written before the newest change of columns.  They get
-    the present columns when they are merged.  The flusher counts no rows that are only in the WAL.  Null in ingest's
-    `/status`."""
+    """Unmerged rows, and rows of keys in conflict, that are stored with older columns than the contract's.  They
+    get the present columns when they are merged.  The flusher counts no rows that are only in the WAL.  Null in
+    ingest's `/status`."""
     widenings: tuple[OpenWidening, ...] = ()
     """Fields that get a wider type once a flusher has rewritten their values."""
     subscriptions: tuple[SubscriptionStatus, ...] = ()
