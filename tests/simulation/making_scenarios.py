@@ -103,7 +103,7 @@ def former_collector_lists_the_new_table() -> None:
 
 SCENARIOS: dict[Callable[[], None], tuple[str, str]] = {
     former_owner_swaps_its_page: ("keys have no making", "is missing: a generation begins in segment"),
-    former_flusher_records_its_merge: ("keys have no making", "Its log shows no entry"),
+    former_flusher_records_its_merge: ("keys have no making", "its log does not show all of them"),
     former_contract_is_altered: ("keys have no making", "the contract is"),
     former_collector_lists_the_new_table: ("a dropped table is not noticed", "deleted, though needed"),
 }
