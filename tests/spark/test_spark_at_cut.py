@@ -34,7 +34,8 @@ def test_tables_are_read_at_a_cut(spark: LocalSpark, tmp_path: Path, seed: int) 
     name = TABLES[0]
     drop_snapshot(lake.of[name].table, made.tables[name].snapshot or "")
     with pytest.raises(
-        Exception, match=rf"CutMissing: cut june is incomplete: its table {name} cannot be read\. The state is not there"
+        Exception,
+        match=rf"CutMissing: cut june is incomplete: its table {name} cannot be read\. The state is not there",
     ):
         spark.session.read.format("lancewal").options(table=name, **at).load()
     lake.close()

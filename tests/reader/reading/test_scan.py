@@ -228,7 +228,7 @@ def test_the_receipt_names_version_and_positions(pipeline: Pipeline) -> None:
     eventual = receipt_of(table.to_arrow(consistency="eventual").schema)
     assert eventual.version == strong.version
     assert sum(eventual.positions.values()) == 50
-    with pytest.raises(InvalidInput, match="has no metadata lancewal.receipt"):
+    with pytest.raises(InvalidInput, match=r"has no metadata lancewal\.receipt"):
         receipt_of(SMALL)
 
 
