@@ -18,14 +18,11 @@ import pyarrow.compute as pc
 from lancewal_core.errors import InvalidInput, LancewalError, or_error
 from lancewal_core.keys.conflicts import FIRST, NEXT, REGION, Conflicts
 from lancewal_core.names.ids import Region
-from lancewal_core.rows.column_types import storage_rows, stored_type
+from lancewal_core.rows.column_types import storage_rows
 from lancewal_core.rows.key_set import KeySet, distinct
 from lancewal_core.rows.schema import OP, Op
 from lancewal_core.store.json_object import region_named
 
-_DAYS = range(-719_162, 2_932_897)
-"""The days of the years 1 to 9999, counted from 1970 on."""
-_PER_DAY = {unit: 86_400 * 1_000**power for power, unit in enumerate(("s", "ms", "us", "ns"))}
 _WORDS = {Op.UPSERT: "row", Op.DELETE: "delete", Op.PATCH: "patch"}
 
 
@@ -140,17 +137,14 @@ def _plain(column: pa.ChunkedArray) -> list[object]:
 
 
 def _times(column: pa.ChunkedArray) -> list[object]:
-    """Return times as texts.  Those outside the years 1 to 9999 are numbers of units, as commands read keys."""
-    type_ = column.type
-    texts: list[object] = column.cast(pa.string()).to_pylist()
-    if pa.types.is_time(type_):
-        return texts
-    unit, per_day = ("days", 1) if pa.types.is_date32(type_) else (type_.unit, _PER_DAY[type_.unit])
-    numbers = column.cast(stored_type(type_)).to_pylist()
-    return [
-        text if number // per_day in _DAYS else f"{number} {unit} since 1970"
-        for text, number in zip(texts, numbers, strict=True)
-    ]
+    """Return times as Arrow's texts.  Times outside the years 1 to 9999 have the texts of ``plain_rows``, which commands
+    read as keys.
+    """
+    from lancewal_reader.forms.plain_rows import plain_rows
+
+    plain = [row["time"] for batch in pa.table({"time": column}).to_batches() for row in plain_rows(batch)]
+    texts = column.cast(pa.string()).to_pylist()
+    return [far if str(far).endswith(" since 1970") else text for far, text in zip(plain, texts, strict=True)]
 
 
 def _text(key: object) -> str:
