@@ -190,7 +190,7 @@ class Comparison:
             state = states.get(key)
             names = tuple(self._columns.names[i] for i in columns)
             partition = partitions.get(key) if state is None else state.partition
-            shown = shown_key(self._rows, key) if self._findings.keeps(kind, where) else None
+            shown = kept_key(self._findings, kind, where, self._rows, key)
             self._findings.add(
                 Finding(
                     kind, where, text, shown,
@@ -250,7 +250,7 @@ class Comparison:
         return tuple(name for name, a, b in zip(names, ours, theirs, strict=True) if not same(a, b))
 
     def _wal(self, kind: str, record: RowOperation, columns: tuple[str, ...]) -> None:
-        key = shown_key(self._rows, self._key(record.values)) if self._findings.keeps(kind, WAL) else None
+        key = kept_key(self._findings, kind, WAL, self._rows, self._key(record.values))
         where = self._object_of(self._regions[record.partition], record.offset)
         self._findings.add(Finding(kind, WAL, "", key, record.partition, record.offset, columns, where))
 
@@ -283,6 +283,11 @@ def key_table(rows: RowSchema, keys: Sequence[Key]) -> pa.Table:
     """Return keys as a table of the primary key's columns."""
     columns = [stored_array([key[at] for key in keys], field.type) for at, field in enumerate(rows.key)]
     return pa.table(columns, schema=rows.key)
+
+
+def kept_key(findings: Findings, kind: str, where: str, rows: RowSchema, key: Key) -> dict[str, object] | None:
+    """Return the key as a finding of this kind and place shows it; None if the finding is only counted."""
+    return shown_key(rows, key) if findings.keeps(kind, where) else None
 
 
 def shown_key(rows: RowSchema, key: Key) -> dict[str, object]:
