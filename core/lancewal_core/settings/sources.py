@@ -85,9 +85,9 @@ def key_paths(model: type[BaseModel], at: tuple[str, ...] = ()) -> Iterator[tupl
 def closest(name: str, known: Collection[str]) -> str:
     """Return ``; did you mean ...?``, or nothing if no known name is similar."""
     found = [ELSEWHERE[name]] if name in ELSEWHERE else difflib.get_close_matches(name, known, 3, 0.6)
-    # A section that both share makes no two names similar.
-    like = [one for one in found if name in ELSEWHERE or _last_parts_alike(name, one)]
-    return f"; did you mean {like[0]}?" if like else ""
+    if name not in ELSEWHERE:  # a section that both have makes no two names similar
+        found = [one for one in found if _last_parts_alike(name, one)]
+    return f"; did you mean {found[0]}?" if found else ""
 
 
 def _last_parts_alike(one: str, other: str) -> bool:
